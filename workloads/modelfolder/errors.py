@@ -1,0 +1,62 @@
+"""The exit codes of the pod programs and the one exception that carries them."""
+
+from __future__ import annotations
+
+import enum
+import errno
+
+
+class Exit(enum.IntEnum):
+    """Exit codes, as fixed in contracts.md ("Exit codes"). 1 is missing: it is Python's own, for a crash."""
+
+    DONE = 0
+    USAGE = 2
+    NO_SPACE = 3
+    DAMAGED = 4
+    BUSY = 5
+    NO_MODEL = 6
+    NOT_PERMITTED = 7
+    CHANGED = 8
+    IO_ERROR = 9
+    REFUSED = 10
+    NETWORK = 11
+    TERMINATED = 143
+
+
+class FaststartError(Exception):
+    """A foreseen end of a pod program.
+
+    Attributes:
+        code: the exit code it leads to.
+        message: what happened and what to do, without the file's name.
+        file: the file or folder it is about, if there is one.
+    """
+
+    def __init__(self, code: Exit, message: str, file: bytes | None = None):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.file = file
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def source_error(error: OSError, file: bytes) -> FaststartError:
+    """Return what an error on a file of the source means: 7 if it may not be read, 8 if it went away, else 9."""
+    if error.errno in _NOT_PERMITTED:
+        return FaststartError(Exit.NOT_PERMITTED, f"cannot be read: {error.strerror}", file)
+    if error.errno in _GONE:
+        return FaststartError(Exit.CHANGED, f"was there a moment ago: {error.strerror}", file)
+    return FaststartError(Exit.IO_ERROR, f"reading the source failed: {error.strerror}", file)
+
+
+def destination_error(error: OSError, file: bytes) -> FaststartError:
+    """Return what an error in the destination means: 3 if it is full, 7 if it may not be written, else 9."""
+    if error.errno in _NO_SPACE:
+        return FaststartError(Exit.NO_SPACE, f"the destination is full: {error.strerror}", file)
+    if error.errno in _NOT_PERMITTED:
+        return FaststartError(Exit.NOT_PERMITTED, f"cannot be written in the destination: {error.strerror}", file)
+    return FaststartError(Exit.IO_ERROR, f"writing to the destination failed: {error.strerror}", file)

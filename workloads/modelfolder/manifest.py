@@ -1,0 +1,182 @@
+"""The manifest of a model folder (contracts.md, "Manifest")."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from modelfolder import names
+from modelfolder.errors import Exit, FaststartError
+
+SCHEMA = "faststart.dev/manifest/v1"
+PATH = names.STATE + b"/manifest.json"
+
+MAX_BYTES = 256 << 20
+"""A larger manifest is refused unread. 800 GB of weights have about 7 MB of block hashes."""
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """One file: its path in the folder and its size in bytes."""
+
+    path: bytes
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds.
+
+    Attributes:
+        origin: whether publishing wrote it, or it was made by looking at the folder.
+        digest: `sha256:` and the hex digits of the canonical JSON.
+        files: in the order of their paths' bytes.
+        folders: the empty ones only; the others follow from the files.
+    """
+
+    origin: Literal["published", "scanned"]
+    digest: str
+    model: str | None
+    revision: str | None
+    files: tuple[ManifestFile, ...]
+    folders: tuple[bytes, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the sum of the file sizes."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def all_folders(self) -> set[bytes]:
+        """Return each folder below the top one, empty or not."""
+        found = set(self.folders)
+        for path in [*self.folders, *(file.path for file in self.files)]:
+            found.update(names.parents(path))
+        return found
+
+
+def canonical(document: object) -> bytes:
+    """Return JSON with sorted keys, no blanks, in UTF-8, with a final newline."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def digest(data: bytes) -> str:
+    """Return `sha256:` and the hex digits of the data's SHA-256."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def scanned(source: bytes, files: list[tuple[bytes, int, int]], folders: list[bytes]) -> Manifest:
+    """Return the manifest of a folder that was only looked at.
+
+    Its digest covers the source's path, and each file's path, size and mtime; what a look at the names cannot tell
+    is null in it.
+
+    Args:
+        source: absolute path of the folder.
+        files: path, size and mtime in nanoseconds of each file.
+        folders: the empty folders.
+    """
+    files, folders = sorted(files), sorted(folders)
+    document = {
+        "schema": SCHEMA,
+        "model": None,
+        "revision": None,
+        "source": names.to_json(source),
+        "created": None,
+        "files": [
+            {
+                "path": names.to_json(path),
+                "size": size,
+                "mtime_ns": mtime_ns,
+                "sha256": None,
+                "block_bytes": None,
+                "blocks": None,
+            }
+            for path, size, mtime_ns in files
+        ],
+        "folders": [names.to_json(path) for path in folders],
+        "total_bytes": sum(size for _, size, _ in files),
+        "weights": None,
+        "architecture": None,
+        "licence": None,
+        "pickle": None,
+    }
+    return Manifest(
+        origin="scanned",
+        digest=digest(canonical(document)),
+        model=None,
+        revision=None,
+        files=tuple(ManifestFile(path, size) for path, size, _ in files),
+        folders=tuple(folders),
+    )
+
+
+def parse(data: bytes) -> Manifest:
+    """Return a published manifest.
+
+    Args:
+        data: the bytes of manifest.json; its digest is that of these bytes.
+
+    Raises:
+        FaststartError: 4, it is no manifest, contradicts itself, or has a newer schema than this program knows.
+    """
+    try:
+        document = json.loads(data)
+        _require_schema(document)
+        found = Manifest(
+            origin="published",
+            digest=digest(data),
+            model=_text(document, "model"),
+            revision=_text(document, "revision"),
+            files=tuple(_file(item) for item in document["files"]),
+            folders=tuple(_content(item) for item in document["folders"]),
+        )
+        _require_consistent(document, found)
+    except KeyError as error:
+        raise FaststartError(Exit.DAMAGED, f"is no manifest: {error} is missing", PATH) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FaststartError(Exit.DAMAGED, f"is no manifest: {error}", PATH) from error
+    return found
+
+
+def _require_schema(document: Any) -> None:
+    schema = document["schema"]
+    known = re.fullmatch(r"faststart\.dev/manifest/v(\d+)", schema)
+    if not known:
+        raise ValueError(f"schema is {schema!r}")
+    if int(known[1]) != 1:
+        raise ValueError(f"schema {schema} is not {SCHEMA}, which this program reads: use the program that fits it")
+
+
+def _require_consistent(document: dict[str, Any], found: Manifest) -> None:
+    paths = [file.path for file in found.files]
+    if document["total_bytes"] != found.total_bytes:
+        raise ValueError("total_bytes is not the sum of the sizes")
+    if len(set(paths)) < len(paths):
+        raise ValueError("a path is listed twice")
+    if found.all_folders & set(paths):
+        raise ValueError("a path is both a file and a folder")
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not text")
+    return value
+
+
+def _content(value: object) -> bytes:
+    path = names.from_json(value)
+    if not names.is_content(path):
+        raise ValueError(f"{names.show(path)!r} is no path inside a model folder")
+    return path
+
+
+def _file(item: dict[str, Any]) -> ManifestFile:
+    path, size = _content(item["path"]), item["size"]
+    if type(size) is not int or size < 0:
+        raise ValueError(f"the size of {names.show(path)} is {size!r}")
+    return ManifestFile(path, size)

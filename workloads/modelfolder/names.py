@@ -1,0 +1,64 @@
+"""Paths inside a model folder: shown to people, written to JSON, and held to be relative."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+STATE = b".faststart"
+"""The folder at the top of a source or destination that is ours and never content."""
+
+WEIGHT_SUFFIXES = (b".safetensors", b".bin", b".pt", b".pth", b".gguf")
+"""How weight files end; vLLM looks for these (model_executor/model_loader: default_loader.py, gguf_loader.py)."""
+
+
+def show(path: bytes) -> str:
+    """Return a path as one printable line: bytes that are no UTF-8 and control characters become escapes."""
+    text = path.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def to_json(path: bytes) -> str | dict[str, str]:
+    """Return a path for JSON: a string, or `{"b64": ...}` if it is no UTF-8 (contracts.md, "Manifest")."""
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(path).decode()}
+
+
+def from_json(value: object) -> bytes:
+    """Return the path that `to_json` wrote.
+
+    Raises:
+        ValueError: the value is neither of the two forms.
+    """
+    match value:
+        case str():
+            return value.encode()
+        case {"b64": str(text)}:
+            try:
+                return base64.b64decode(text, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"b64 cannot be decoded: {error}") from error
+        case _:
+            raise ValueError(f"a path is text or b64, not {value!r}")
+
+
+def is_content(path: bytes) -> bool:
+    """Say whether a path is relative, in its simplest form, and not in our own folder."""
+    parts = path.split(b"/")
+    return b"\0" not in path and parts[0] != STATE and not {b"", b".", b".."} & set(parts)
+
+
+def is_weight(path: bytes) -> bool:
+    """Say whether a file is a weight file, by its name."""
+    return path.endswith(WEIGHT_SUFFIXES)
+
+
+def parents(path: bytes) -> list[bytes]:
+    """Return the folders above a relative path, the nearest first, without the top one."""
+    above = []
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        above.append(path)
+    return above
