@@ -1,0 +1,866 @@
+"""The stack file as frozen, validated values: the only reader of `pulumi.Config`.
+
+`load()` hands out `Settings`, or stops the run with every mistake of the stack file in one message, each by its stack
+key with what would be accepted. What rests on an API model or a primary document refuses; what is field knowledge or
+inference warns.
+
+A new key is a field here with a description (the key reference in `stacks/README.md` is made from it); a rule that
+looks at several sections is a function under `@_rule`.
+"""
+
+import difflib
+import ipaddress
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import pulumi
+import pulumi.runtime
+from pulumi.runtime.config import CONFIG
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from infra import sizing, versions
+from infra.instance_types import CPU_TYPES, GPU_TYPES, INSTANCE_TYPES, InstanceType
+
+PROJECT = "faststart"
+
+# The range of Kubernetes Services. EKS would choose one by the VPC's own range; naming it keeps the rule checkable.
+SERVICE_CIDR = "172.20.0.0/16"
+
+# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
+LogRetentionDays = Literal[
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
+]
+
+# Flags of `vllm serve` that the program sets from other keys, and the key that is meant.
+_OWN_SERVER_FLAGS = {
+    "--model": "models and modelServers.<server>.model",
+    "--served-model-name": "modelServers.<server>.model",
+    "--host": "nothing: pods listen on all their addresses",
+    "--port": "nothing: contracts fix port 8000",
+    "--tensor-parallel-size": "modelServers.<server>.gpus",
+    "-tp": "modelServers.<server>.gpus",
+    "--shutdown-timeout": "nothing: it is part of the drain",
+    "--api-key": "nothing in this version: a key in arguments is a key in the state and in every process list",
+}
+
+
+def _refuse(text: str, field: str = "") -> PydanticCustomError:
+    """A mistake in words; `field` names the key of a section that a rule over the whole section found wrong."""
+    return PydanticCustomError("faststart", "{text}", {"text": text, "field": field})
+
+
+def _named(pattern: str, what: str) -> AfterValidator:
+    """A check that a text matches `pattern` as a whole; `what` is the pattern in words."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise _refuse(f"{value!r} is no {what} ({pattern})")
+        return value
+
+    return AfterValidator(check)
+
+
+def _one_type_of(names: tuple[str, ...], kind: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in names:
+            raise _refuse(f"{value!r} is no {kind} in this version; use {_one_of(names)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _one_of(names: tuple[Any, ...] | list[Any]) -> str:
+    words = [str(name) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+ServerName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?", "server name")]
+ModelName = Annotated[str, _named(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "model name")]
+Revision = Annotated[str, _named(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "revision")]
+NodeGroupName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?", "node group name")]
+EntryName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?", "name of an access entry")]
+# https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html
+ClusterName = Annotated[str, _named(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "EKS cluster name")]
+LabelValue = Annotated[str, _named(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "label value")]
+RoleArn = Annotated[str, _named(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "ARN of an IAM role")]
+AccountId = Annotated[str, _named(r"\d{12}", "account id of twelve digits")]
+
+
+class Section(BaseModel):
+    """A frozen part of the stack file, spelled in camelCase there; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+
+
+class AwsSettings(BaseModel):
+    """What the stack file says to the AWS provider itself (`aws:` keys), as far as the plan needs it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+
+    region: str = Field(description="Region of everything.", min_length=1)
+    allowed_account_ids: list[AccountId] = Field(
+        min_length=1, description="Accounts that the stack may touch; the provider refuses any other."
+    )
+    default_tags: dict[str, dict[str, str]] = Field(
+        default={},
+        description="Tags of everything, also of what launch templates make: `tags: {name: value}`.",
+    )
+    assume_roles: list[dict[str, Any]] = Field(
+        default=[], description="The deploy role, as `[{roleArn: ...}]`: see `cluster.access.deployRole`."
+    )
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The default tags, for what they do not reach: instances, volumes and interfaces of launch templates."""
+        return self.default_tags.get("tags", {})
+
+    @property
+    def partition(self) -> str:
+        """The ARN partition of the region."""
+        return next(
+            (name for start, name in (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov")) if self.region.startswith(start)),
+            "aws",
+        )
+
+
+class NetworkSettings(Section):
+    """The VPC."""
+
+    cidr: str = Field(default="10.20.0.0/16", description="IPv4 range of the VPC: a private one, /16 to /20.")
+    zones: list[str] = Field(
+        description="Availability zones with a private subnet each; EKS wants at least two (names end in a to g)."
+    )
+    data_zone: str = Field(
+        description="The one of `zones` where GPU nodes and Lustre meet: EFA works inside one zone only."
+    )
+    nat: Literal["single", "perZone"] = Field(
+        default="single", description="One NAT gateway, in the data zone, or one in each zone."
+    )
+
+    @field_validator("cidr")
+    @classmethod
+    def _private_range(cls, value: str) -> str:
+        try:
+            network = ipaddress.IPv4Network(value)
+        except ValueError as error:
+            raise _refuse(f"{value!r} is no IPv4 range: {error}; use one like 10.20.0.0/16") from None
+        if not 16 <= network.prefixlen <= 20:
+            why = "more than the /16 that EFA and a VPC allow" if network.prefixlen < 16 else "too small for the nodes"
+            raise _refuse(f"{value} is {why}; use a /16 to /20")
+        if not network.is_private:
+            raise _refuse(f"{value} is no private range; use one inside 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")
+        if network.overlaps(ipaddress.IPv4Network(SERVICE_CIDR)):
+            raise _refuse(
+                f"{value} overlaps {SERVICE_CIDR}, the range of Kubernetes Services; use one like 10.20.0.0/16"
+            )
+        return value
+
+    @field_validator("zones")
+    @classmethod
+    def _two_zones(cls, value: list[str]) -> list[str]:
+        if len(set(value)) != len(value):
+            raise _refuse("a zone is named twice")
+        if len(value) < 2:
+            raise _refuse("EKS wants subnets in at least two zones; name another one")
+        for zone in value:
+            if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d[a-g]", zone):
+                raise _refuse(f"{zone!r} is no availability zone; use names like us-east-1a")
+        return value
+
+    @model_validator(mode="after")
+    def _data_zone_is_used(self) -> "NetworkSettings":
+        if self.data_zone not in self.zones:
+            raise _refuse(f"{self.data_zone} is none of the zones; use {_one_of(self.zones)}", "dataZone")
+        return self
+
+
+class EndpointSettings(Section):
+    """Who reaches the API server of Kubernetes."""
+
+    public: bool = Field(default=False, description="Also reachable from `cidrs`; false = from inside the VPC only.")
+    cidrs: list[str] = Field(default=[], description="IPv4 ranges that reach the public endpoint.")
+
+    @field_validator("cidrs")
+    @classmethod
+    def _ranges(cls, value: list[str]) -> list[str]:
+        networks = []
+        for text in value:
+            try:
+                networks.append(ipaddress.IPv4Network(text))
+            except ValueError as error:
+                raise _refuse(f"{text!r} is no IPv4 range: {error}; use one like 203.0.113.0/24") from None
+        for i, one in enumerate(networks):
+            for other in networks[i + 1 :]:
+                if one.overlaps(other):
+                    raise _refuse(f"{one} and {other} overlap; keep the wider one")
+        return value
+
+    @model_validator(mode="after")
+    def _public_is_named(self) -> "EndpointSettings":
+        if self.public and not self.cidrs:
+            raise _refuse(
+                "a public endpoint needs the ranges that may reach it; name them, like [203.0.113.0/24]",
+                "cidrs",
+            )
+        if self.cidrs and not self.public:
+            raise _refuse("of no use without public: true; leave them out or set it", "cidrs")
+        return self
+
+
+# https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html
+AccessPolicy = Literal["clusterAdmin", "admin", "edit", "view"]
+
+
+class AccessEntrySettings(Section):
+    """One more IAM role that may use the cluster's Kubernetes API."""
+
+    role_arn: RoleArn = Field(description="The role.")
+    policy: AccessPolicy = Field(description="What it may do: EKS's own access policy of that name.")
+    namespaces: list[str] = Field(default=[], description="Only in these namespaces; empty = in all.")
+
+    @model_validator(mode="after")
+    def _cluster_admin_is_everywhere(self) -> "AccessEntrySettings":
+        if self.policy == "clusterAdmin" and self.namespaces:
+            raise _refuse(
+                "clusterAdmin is for the whole cluster; leave them out or use admin, edit or view",
+                "namespaces",
+            )
+        return self
+
+
+class AccessSettings(Section):
+    """Who is let in to Kubernetes."""
+
+    deploy_role: RoleArn | None = Field(
+        default=None,
+        description="The role that runs `up`: creator and admin of the cluster, and the one the kubeconfig names. "
+        "`aws:assumeRoles` must name it too.",
+    )
+    entries: dict[EntryName, AccessEntrySettings] = Field(default={}, description="Other roles, by a name of yours.")
+
+
+class ClusterSettings(Section):
+    """The EKS control plane."""
+
+    name: ClusterName = Field(
+        description="Name of the EKS cluster. Fixed at creation.", json_schema_extra={"default": "`faststart-<stack>`"}
+    )
+    version: Literal["1.35", "1.36"] = Field(
+        default=versions.KUBERNETES, description="Kubernetes version of control plane and nodes, in quotes."
+    )
+    endpoint: EndpointSettings = Field(default=EndpointSettings(), description="Who reaches the API server.")
+    access: AccessSettings = Field(default=AccessSettings(), description="Who is let in.")
+    deletion_protection: bool = Field(
+        default=True, description="EKS refuses to delete the cluster, and `destroy` stops before it starts."
+    )
+    log_retention_days: LogRetentionDays = Field(
+        default=90, description="Days for which CloudWatch keeps the control plane's logs."
+    )
+
+
+class SizeSettings(Section):
+    """How many nodes. Nothing scales them: `desired` is what runs."""
+
+    min: int = Field(default=0, ge=0, description="Fewest nodes.")
+    desired: int = Field(ge=0, description="Nodes that run.")
+    max: int = Field(ge=1, description="Most nodes; what the servers' replicas are held against.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "SizeSettings":
+        if not self.min <= self.desired <= self.max:
+            raise _refuse(f"min {self.min}, desired {self.desired}, max {self.max} are not in this order")
+        return self
+
+
+class SystemNodesSettings(Section):
+    """The CPU nodes for CoreDNS, the CSI controller and publishing, in the data zone."""
+
+    instance_type: Annotated[str, _one_type_of(CPU_TYPES, "x86_64 CPU type")] = Field(
+        default="m7i.xlarge", description="EC2 type, x86_64 without GPU."
+    )
+    size: SizeSettings = Field(
+        default=SizeSettings.model_validate({"min": 1, "desired": 2, "max": 3}), description="How many."
+    )
+    root_gib: int = Field(
+        default=100,
+        ge=100,
+        le=16384,
+        description="Root volume in GiB; publishing pulls an image of 10 GB there.",
+    )
+
+    @field_validator("size")
+    @classmethod
+    def _never_none(cls, value: SizeSettings) -> SizeSettings:
+        if value.desired < 1:
+            raise _refuse("desired must be at least 1: CoreDNS and the CSI controller run there")
+        return value
+
+
+class NodeGroupSettings(Section):
+    """A group of GPU nodes in the data zone."""
+
+    instance_type: Annotated[str, _one_type_of(GPU_TYPES, "GPU type")] = Field(
+        description="EC2 type with GPUs and local NVMe."
+    )
+    capacity: Literal["onDemand", "spot"] = Field(default="onDemand", description="How the instances are bought.")
+    size: SizeSettings = Field(description="How many.")
+    efa: bool | None = Field(
+        default=None,
+        description="EFA interfaces on every network card. Default: true where the type has EFA.",
+    )
+
+    @property
+    def facts(self) -> InstanceType:
+        """The row of the instance table."""
+        return INSTANCE_TYPES[self.instance_type]
+
+    @property
+    def efa_interfaces(self) -> int:
+        """EFA interfaces of one node; 0 where EFA is off or the type has none."""
+        return 0 if self.efa is False else self.facts.efa
+
+    @model_validator(mode="after")
+    def _efa_exists(self) -> "NodeGroupSettings":
+        if self.efa and not self.facts.efa:
+            capable = [name for name in GPU_TYPES if INSTANCE_TYPES[name].efa]
+            raise _refuse(f"{self.instance_type} has no EFA; leave it out or use {_one_of(capable)}", "efa")
+        return self
+
+
+class StorageSettings(Section):
+    """The FSx for Lustre file system, PERSISTENT_2 on SSD, that holds the models."""
+
+    capacity_gib: int = Field(description="Capacity in GiB; it can grow, never shrink.")
+    throughput: Literal[125, 250, 500, 1000] = Field(
+        description="Tier in MB/s per TiB. Fixed at creation where `efa` is true."
+    )
+    efa: bool = Field(description="EFA-enabled. Fixed at creation.")
+    protect: bool = Field(default=True, description="`destroy` stops before it starts while this is true.")
+
+    @model_validator(mode="after")
+    def _whole_steps(self) -> "StorageSettings":
+        if why := sizing.lustre_capacity_problem(self.capacity_gib, self.throughput, efa=self.efa):
+            raise _refuse(why, "capacityGib")
+        return self
+
+
+class ModelSettings(Section):
+    """A model that stands on the file system."""
+
+    source: str = Field(description="`path:/fsx/...`: the folder that a person filled.")
+    revision: Revision = Field(description="Which one; another revision is another folder.")
+    size_gib: int = Field(ge=1, description="Upper bound of its size in GiB: disk, probes and time-outs follow it.")
+
+    @field_validator("source")
+    @classmethod
+    def _on_the_file_system(cls, value: str) -> str:
+        kind, _, path = value.partition(":")
+        if kind != "path":
+            raise _refuse(f"{value!r} is not in this version; use path:/fsx/<folder>, filled by a person")
+        inside = path.startswith("/fsx/") and posixpath.normpath(path) == path
+        if not inside or path.startswith("/fsx/.faststart"):
+            raise _refuse(f"{value!r} is no folder of the file system; use path:/fsx/models/<model>/<revision>")
+        return value
+
+    @property
+    def path(self) -> str:
+        """The model's folder, as pods see it under /fsx."""
+        return self.source.partition(":")[2]
+
+
+class PreloadSettings(Section):
+    """The copy from Lustre to NVMe at a pod's start."""
+
+    parallel_copies: int = Field(default=32, ge=1, le=256, description="Files that are copied at the same time.")
+
+
+class ModelServerSettings(Section):
+    """A vLLM Deployment and its Service."""
+
+    model: str = Field(description="A name under `models`.")
+    node_group: str = Field(description="A name under `nodeGroups`.")
+    replicas: int = Field(default=1, ge=0, description="Pods.")
+    gpus: int = Field(ge=1, description="GPUs of one pod, and vLLM's tensor-parallel size.")
+    image: str = Field(
+        default=versions.VLLM_IMAGE,
+        description="Image with vLLM that runs as uid 2000, with a tag or a digest.",
+    )
+    args: list[Annotated[str, StringConstraints(min_length=1)]] = Field(
+        default=[], description="Further arguments of `vllm serve`."
+    )
+    preload: PreloadSettings = Field(default=PreloadSettings(), description="The copy to NVMe.")
+
+    @field_validator("image")
+    @classmethod
+    def _tagged(cls, value: str) -> str:
+        name, _, digest = value.partition("@")
+        repository, colon, tag = name.rpartition(":")
+        if "/" in tag:  # the colon was a registry's port
+            repository, colon, tag = name, "", ""
+        if not re.fullmatch(r"[\w][\w./:-]*", name) or (digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest)):
+            raise _refuse(f"{value!r} is no image reference; use one like {versions.VLLM_IMAGE}")
+        if not digest and (not colon or not tag or tag == "latest"):
+            raise _refuse(f"{value!r} has no fixed tag; use one like {versions.VLLM_IMAGE}")
+        release = re.match(r"v(\d+)\.(\d+)", tag)
+        if (
+            (repository or name).endswith("vllm/vllm-openai")
+            and release
+            and tuple(map(int, release.groups())) < (0, 25)
+        ):
+            raise _refuse(f"{value!r} runs as root; vllm-openai images run as uid 2000 from v0.25 on")
+        return value
+
+    @field_validator("args")
+    @classmethod
+    def _not_ours(cls, value: list[str]) -> list[str]:
+        for arg in value:
+            if own := _OWN_SERVER_FLAGS.get(arg.partition("=")[0]):
+                raise _refuse(f"{arg} is set by the program; what decides it is {own}")
+        return value
+
+
+def pod_size(server: ModelServerSettings, model: ModelSettings) -> sizing.PodSize:
+    """What one pod of a server takes of its node."""
+    return sizing.PodSize(gpus=server.gpus, nvme_gib=sizing.copy_space_gib(model.size_gib))
+
+
+class PluginsSettings(Section):
+    """Helm releases in kube-system, each of which can be switched off where the cluster has it already."""
+
+    fsx_csi: bool = Field(default=True, description="FSx for Lustre CSI driver.")
+    efa: bool = Field(default=True, description="EFA device plugin, where a node group has EFA interfaces.")
+    nvidia: bool = Field(default=True, description="NVIDIA device plugin.")
+
+
+class MirrorsSettings(Section):
+    """Where charts come from instead of their own repositories."""
+
+    charts: str | None = Field(
+        default=None,
+        description="A folder (`./charts`, `/srv/charts`) with a chart a subfolder, or a repository "
+        "(`https://...`, `oci://...`).",
+    )
+
+    @field_validator("charts")
+    @classmethod
+    def _folder_or_repository(cls, value: str | None) -> str | None:
+        if value is None or re.match(r"(https|oci)://.", value):
+            return value
+        if not value.startswith(("/", "./", "../")):
+            raise _refuse(f"{value!r} is neither; use a folder (./charts) or a repository (https://... or oci://...)")
+        if not Path(value).is_dir():
+            raise _refuse(f"{value!r} is no folder here")
+        return value
+
+    @property
+    def charts_folder(self) -> str | None:
+        """The folder, where `charts` names one."""
+        return None if self.charts is None or "://" in self.charts else self.charts
+
+
+class Settings(BaseModel):
+    """One environment: what its stack file says, checked and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+
+    stack: str = Field(exclude=True)
+    aws: AwsSettings = Field(exclude=True)
+    network: NetworkSettings = Field(description="The VPC.")
+    cluster: ClusterSettings = Field(description="The EKS control plane.")
+    system_nodes: SystemNodesSettings = Field(default=SystemNodesSettings(), description="CPU nodes.")
+    node_groups: dict[NodeGroupName, NodeGroupSettings] = Field(
+        default={}, description="GPU nodes, by a name of yours."
+    )
+    storage: StorageSettings = Field(description="The file system.")
+    models: dict[ModelName, ModelSettings] = Field(default={}, description="Models, by name.")
+    model_servers: dict[ServerName, ModelServerSettings] = Field(default={}, description="vLLM servers, by name.")
+    plugins: PluginsSettings = Field(default=PluginsSettings(), description="Helm releases.")
+    mirrors: MirrorsSettings = Field(default=MirrorsSettings(), description="Other sources of charts.")
+    team: LabelValue | None = Field(default=None, description="Label `faststart.dev/team` of every pod that serves.")
+
+    def charts(self) -> list[versions.Chart]:
+        """The charts that are installed."""
+        any_efa = any(group.efa_interfaces for group in self.node_groups.values())
+        wanted = {
+            versions.FSX_CSI_CHART: self.plugins.fsx_csi,
+            versions.EFA_CHART: self.plugins.efa and any_efa,
+            versions.NVIDIA_CHART: self.plugins.nvidia,
+        }
+        return [chart for chart, is_wanted in wanted.items() if is_wanted]
+
+    def servers_of(self, node_group: str) -> dict[str, ModelServerSettings]:
+        """The servers that stand on a node group, by name."""
+        return {name: server for name, server in self.model_servers.items() if server.node_group == node_group}
+
+    def nodes_needed(self, node_group: str) -> int:
+        """Nodes that the servers of a node group fill. Raises ValueError where a pod fits on no node."""
+        pods = [
+            pod_size(server, self.models[server.model])
+            for server in self.servers_of(node_group).values()
+            for _ in range(server.replicas)
+        ]
+        return sizing.nodes_needed(pods, self.node_groups[node_group].facts)
+
+    def overcommitted(self, node_group: str) -> bool:
+        """Whether the group's servers ask for more nodes than run, so that some pods stay Pending."""
+        return self.nodes_needed(node_group) > self.node_groups[node_group].size.desired
+
+
+class Finding(NamedTuple):
+    """A mistake (`refuses`) or a warning, by stack key."""
+
+    key: str
+    text: str
+    refuses: bool = True
+
+    def __str__(self) -> str:
+        """The line a person reads."""
+        return f"{self.key}: {self.text}"
+
+
+class Draft(Settings):
+    """What of a stack file could be read, for the rules: sections with a mistake are absent, such entries left out.
+
+    Attributes:
+        declared: The names that the stack file gives its node groups, models and servers, mistaken ones too.
+    """
+
+    declared: dict[str, list[str]] = Field(exclude=True)
+
+
+_Rule = Callable[[Draft], Iterator[Finding]]
+_RULES: list[tuple[tuple[str, ...], _Rule]] = []
+
+
+def _rule(*sections: str) -> Callable[[_Rule], _Rule]:
+    """A rule over several sections; it is asked when all of them could be read, and reads no other."""
+
+    def register(function: _Rule) -> _Rule:
+        _RULES.append((sections, function))
+        return function
+
+    return register
+
+
+def _key(*parts: str) -> str:
+    return f"{PROJECT}:{'.'.join(parts)}"
+
+
+@_rule("aws", "network")
+def _zones_are_in_the_region(draft: Draft) -> Iterator[Finding]:
+    region = draft.aws.region
+    for zone in draft.network.zones:
+        if zone[:-1] != region:
+            text = f"{zone} is not in aws:region {region}; use {region}a, {region}b, ..."
+            yield Finding(_key("network", "zones"), text)
+
+
+@_rule("aws", "cluster")
+def _the_deploy_role_runs_the_stack(draft: Draft) -> Iterator[Finding]:
+    key, role = _key("cluster", "access", "deployRole"), draft.cluster.access.deploy_role
+    assumed = [entry.get("roleArn") for entry in draft.aws.assume_roles]
+    if role is None:
+        if assumed:
+            yield Finding(key, f"aws:assumeRoles names {assumed[-1]}; set it here too, so that the kubeconfig does")
+        else:
+            text = "not set: whoever runs the first `up` is the cluster's only admin, and nobody else can run the next"
+            yield Finding(key, text, refuses=False)
+        return
+    if assumed[-1:] != [role]:
+        yield Finding(key, f"aws:assumeRoles must end in the same role; use [{{roleArn: {role}}}] there")
+    if (account := role.split(":")[4]) not in draft.aws.allowed_account_ids:
+        text = f"its account {account} is none of aws:allowedAccountIds; use {_one_of(draft.aws.allowed_account_ids)}"
+        yield Finding(key, text)
+    for name, entry in draft.cluster.access.entries.items():
+        if entry.role_arn == role:
+            text = "the deploy role, which EKS makes an admin itself; leave this entry out"
+            yield Finding(_key("cluster", "access", "entries", name, "roleArn"), text)
+
+
+@_rule("cluster")
+def _an_open_endpoint_is_said(draft: Draft) -> Iterator[Finding]:
+    if "0.0.0.0/0" in draft.cluster.endpoint.cidrs:
+        text = "the whole internet reaches the API server; who is let in is then IAM's word alone"
+        yield Finding(_key("cluster", "endpoint", "cidrs"), text, refuses=False)
+
+
+@_rule("cluster")
+def _untried_versions_are_said(draft: Draft) -> Iterator[Finding]:
+    if draft.cluster.version != versions.KUBERNETES:
+        text = f"{draft.cluster.version} is not what this version is tried with ({versions.KUBERNETES})"
+        yield Finding(_key("cluster", "version"), text, refuses=False)
+
+
+@_rule("storage", "node_groups")
+def _mounts_that_ride_tcp_are_said(draft: Draft) -> Iterator[Finding]:
+    if not draft.storage.efa:
+        return
+    text = "the file system can do EFA, but this version does not prepare the nodes' Lustre client: mounts ride TCP"
+    yield Finding(_key("storage", "efa"), text, refuses=False)
+    for name, group in draft.node_groups.items():
+        key = _key("nodeGroups", name, "instanceType")
+        if group.facts.lustre_efa == "no":
+            yield Finding(key, f"{group.instance_type} is no EFA client of Lustre: its mounts ride TCP", refuses=False)
+        elif group.facts.lustre_efa == "derived":
+            text = f"EFA to Lustre on {group.instance_type} follows from AWS's rule but is on no list of AWS's"
+            yield Finding(key, text, refuses=False)
+
+
+@_rule("storage", "models")
+def _the_models_fit_on_the_file_system(draft: Draft) -> Iterator[Finding]:
+    capacity, total = draft.storage.capacity_gib, sum(model.size_gib for model in draft.models.values())
+    if total > capacity:
+        text = f"{capacity} is less than the {total} GiB of all models; grow it by whole steps"
+        yield Finding(_key("storage", "capacityGib"), text)
+
+
+@_rule("models")
+def _two_models_have_two_folders(draft: Draft) -> Iterator[Finding]:
+    owners: dict[str, str] = {}
+    for name, model in draft.models.items():
+        if (other := owners.setdefault(model.path, name)) != name:
+            yield Finding(_key("models", name, "source"), f"{model.path} is the folder of {other} already")
+
+
+@_rule("models", "node_groups", "model_servers")
+def _every_server_fits(draft: Draft) -> Iterator[Finding]:
+    pods: dict[str, list[sizing.PodSize]] = {name: [] for name in draft.node_groups}
+    for name, server in draft.model_servers.items():
+        yield from _unknown(name, "model", "models", server.model, draft.declared["models"])
+        yield from _unknown(name, "nodeGroup", "nodeGroups", server.node_group, draft.declared["node_groups"])
+        model, group = draft.models.get(server.model), draft.node_groups.get(server.node_group)
+        if model is None or group is None:
+            continue
+        found = list(_pod_problems(name, server, model, group))
+        yield from found
+        if not any(finding.refuses for finding in found):
+            pods[server.node_group] += [pod_size(server, model)] * server.replicas
+    for name, group in draft.node_groups.items():
+        need = sizing.nodes_needed(pods[name], group.facts)
+        gpus = sum(pod.gpus for pod in pods[name])
+        text = f"its servers' {len(pods[name])} pods with {gpus} GPUs fill {need} nodes of {group.facts.gpus} GPUs"
+        if need > group.size.max:
+            text = f"{group.size.max}, but {text}; raise it, or lower replicas or gpus"
+            yield Finding(_key("nodeGroups", name, "size", "max"), text)
+        elif need > group.size.desired:
+            text = f"{group.size.desired}, but {text}: the others stay Pending, and `up` waits for none of them"
+            yield Finding(_key("nodeGroups", name, "size", "desired"), text, refuses=False)
+
+
+def _unknown(server: str, field: str, section: str, value: str, declared: list[str]) -> Iterator[Finding]:
+    if value not in declared:
+        use = f"use {_one_of(declared)}" if declared else "nothing is"
+        yield Finding(_key("modelServers", server, field), f"{value!r} is not under {_key(section)}; {use}")
+
+
+def _pod_problems(
+    name: str, server: ModelServerSettings, model: ModelSettings, group: NodeGroupSettings
+) -> Iterator[Finding]:
+    facts, gib, size = group.facts, model.size_gib, _key("models", server.model, "sizeGib")
+    if server.gpus > facts.gpus:
+        text = f"{server.gpus}, but a {facts.name} has {facts.gpus}; use 1 to {facts.gpus}, or another node group"
+        yield Finding(_key("modelServers", name, "gpus"), text)
+    if (need := sizing.copy_space_gib(gib)) > (room := sizing.model_space_gib(facts)):
+        text = f"{gib}, whose copy takes {need} GiB, but a {facts.name} (server {name}) has {room} GiB of NVMe for it"
+        yield Finding(size, f"{text}; use a type with more NVMe, or a smaller model")
+    # vLLM takes 90 % of a GPU's memory by default (--gpu-memory-utilization): weights and KV cache share it.
+    usable = min(server.gpus, facts.gpus)
+    memory = usable * facts.gpu_memory_gib
+    gpus = f"the {memory:.0f} GiB of {usable} {facts.gpu} (server {name})"
+    if gib > 0.9 * memory:
+        text = f"{gib}, but of {gpus} weights can have {int(0.9 * memory)}; use more or larger GPUs"
+        yield Finding(size, text)
+    elif gib > 0.8 * memory:
+        yield Finding(size, f"{gib} of {gpus}: little is left for the KV cache", refuses=False)
+
+
+@_rule("plugins", "mirrors", "node_groups")
+def _mirrored_charts_are_there(draft: Draft) -> Iterator[Finding]:
+    if (folder := draft.mirrors.charts_folder) is None:
+        return
+    for chart in draft.charts():
+        if not (Path(folder) / chart.name / "Chart.yaml").is_file():
+            text = f"{folder} has no {chart.name}/Chart.yaml ({chart.version}); put the chart there"
+            yield Finding(_key("mirrors", "charts"), text)
+
+
+_ENTRIES = ("node_groups", "models", "model_servers")
+_SECTIONS = {name: field for name, field in Settings.model_fields.items() if name != "stack"}
+_READERS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter[Any](field.annotation or Any) for name, field in _SECTIONS.items()
+}
+
+
+def check(raw: Mapping[str, Any], aws: Mapping[str, Any], stack: str) -> tuple[Settings | None, list[Finding]]:
+    """Checks a stack file's values.
+
+    Args:
+        raw: The `faststart:` keys without their prefix, as plain JSON values.
+        aws: The `aws:` keys likewise.
+        stack: The stack's name, for the default cluster name.
+
+    Returns:
+        The settings (None where something refuses) and all findings, in the order of the sections.
+    """
+    values = {field.alias: raw.get(str(field.alias)) for field in _SECTIONS.values()} | {"aws": aws}
+    cluster = values["cluster"] if values["cluster"] is not None else {}
+    if isinstance(cluster, Mapping):
+        values["cluster"] = {"name": f"faststart-{stack}", **cluster}
+    known = [str(field.alias) for name, field in _SECTIONS.items() if name != "aws"]
+    findings = [Finding(_key(key), _no_such_key(key, known)) for key in raw if key not in known]
+    sections: dict[str, Any] = {}
+    declared: dict[str, list[str]] = {}
+    for name, field in _SECTIONS.items():
+        value, prefix = values[str(field.alias)], "aws:" if name == "aws" else _key(str(field.alias))
+        if value is None and not field.is_required():
+            sections[name] = field.get_default(call_default_factory=True)
+        elif name in _ENTRIES and isinstance(value, Mapping):
+            sections[name] = {}
+            for entry, content in value.items():
+                read, wrong = _read(name, {entry: content}, prefix)
+                sections[name] |= read or {}
+                findings += wrong
+        else:
+            read, wrong = _read(name, {} if value is None else value, prefix)
+            findings += wrong
+            if not wrong:
+                sections[name] = read
+        declared[name] = list(value) if isinstance(value, Mapping) else []
+    draft = Draft.model_construct(stack=stack, declared=declared, **sections)
+    for needs, rule in _RULES:
+        if all(name in sections for name in needs):
+            findings += rule(draft)
+    if any(finding.refuses for finding in findings):
+        return None, findings
+    return Settings.model_construct(stack=stack, **sections), findings
+
+
+def load() -> Settings:
+    """Reads the stack's configuration.
+
+    Returns:
+        The settings. Warnings are shown by the engine.
+
+    Raises:
+        pulumi.RunError: The stack file has mistakes; the message names all of them, and nothing was created.
+    """
+    keys = {**pulumi.runtime.get_config_env(), **CONFIG.get()}
+
+    def plain(namespace: str) -> dict[str, Any]:
+        config = pulumi.Config(namespace)
+        names = [key.split(":", 1)[1] for key in keys if key.startswith(f"{namespace}:")]
+        return {name: _json(config.get(name)) for name in names}
+
+    stack = pulumi.get_stack()
+    settings, findings = check(plain(PROJECT), plain("aws"), stack)
+    for finding in findings:
+        if not finding.refuses:
+            pulumi.log.warn(str(finding))
+    if settings is None:
+        mistakes = [f"  {finding}" for finding in findings if finding.refuses]
+        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise pulumi.RunError("\n".join([f"stack {stack} has {count}; nothing was created or changed:", *mistakes]))
+    return settings
+
+
+def _json(text: str | None) -> Any:
+    """The value of a key: structured ones are JSON, plain ones are what they are."""
+    try:
+        return json.loads(text) if text is not None else None
+    except ValueError:
+        return text
+
+
+def _read(section: str, value: Any, prefix: str) -> tuple[Any, list[Finding]]:
+    try:
+        return _READERS[section].validate_python(value), []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        return None, [_finding(detail, prefix, _SECTIONS[section].annotation) for detail in details]
+
+
+def _finding(detail: ErrorDetails, prefix: str, annotation: Any) -> Finding:
+    """A mistake that pydantic found, in words for the person who wrote the stack file."""
+    where = [part for part in detail["loc"] if part != "[key]"]
+    context = detail.get("ctx", {})
+    given = detail["input"]
+    match detail["type"]:
+        case "extra_forbidden":
+            text = _no_such_key(str(where[-1]), _keys(annotation, where[:-1]))
+        case "missing":
+            text = f"is missing: {_description(annotation, where)}"
+        case "literal_error":
+            text = f"{given!r} is not accepted; use {context['expected']}"
+        case "string_type":
+            text = f"a text is wanted, not {given!r}; put it in quotes"
+        case "int_type" | "int_parsing" | "int_from_float":
+            text = f"a whole number is wanted, not {given!r}"
+        case "bool_type" | "bool_parsing":
+            text = f"true or false is wanted, not {given!r}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            keys = _keys(annotation, where)
+            text = f"a mapping is wanted, not {given!r}" + (f"; keys: {', '.join(keys)}" if keys else "")
+        case "list_type":
+            text = f"a list is wanted, not {given!r}"
+        case "greater_than_equal":
+            text = f"{given} is too small; use {context['ge']} or more"
+        case "less_than_equal":
+            text = f"{given} is too large; use {context['le']} or less"
+        case "faststart":
+            text = context["text"]
+            where += [context["field"]] if context["field"] else []
+        case _:
+            text = f"{detail['msg']} (given: {given!r})"
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+    return Finding(f"{prefix}{path}" if prefix[-1] != ":" else f"{prefix}{path[1:]}", text)
+
+
+def _section_at(annotation: Any, where: list[Any]) -> type[BaseModel] | None:
+    """The section that stands at a path below `annotation`; None where the path ends in a plain value."""
+    for part in [*where, None]:
+        if get_origin(annotation) in (Annotated, Union, UnionType):
+            annotation = get_args(annotation)[0]
+        if part is None:
+            break
+        if get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            fields = {field.alias: field.annotation for field in annotation.model_fields.values()}
+            annotation = fields.get(part)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _keys(annotation: Any, where: list[Any]) -> list[str]:
+    section = _section_at(annotation, where)
+    return [str(field.alias) for field in section.model_fields.values()] if section else []
+
+
+def _description(annotation: Any, where: list[Any]) -> str:
+    section = _section_at(annotation, where[:-1])
+    fields = section.model_fields.values() if section else ()
+    return next((field.description or "" for field in fields if field.alias == where[-1]), "")
+
+
+def _no_such_key(key: str, known: list[str]) -> str:
+    if key in ("zone", "zones", "availabilityZone", "subnetId", "subnetIds"):
+        return "not in this version: GPU nodes always stand in network.dataZone, where Lustre is; leave it out"
+    near = difflib.get_close_matches(key, known, n=1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return f"no such key in this version{meant}; use {_one_of(known)}"

@@ -1,0 +1,113 @@
+"""What must stand before what: GPU nodes come last, since every minute that they wait is paid for."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import recording
+from tests.recording import Recording, Registered
+
+NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+
+
+def gpu_groups(stack: Recording) -> list[Registered]:
+    return [group for group in stack.of(NODE_GROUP) if group.name != "system"]
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "aws:fsx/lustreFileSystem:LustreFileSystem",
+        "kubernetes:helm.sh/v3:Release",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "kubernetes:core/v1:PersistentVolume",
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:ConfigMap",
+        "aws:eks/addon:Addon",
+        "aws:ec2/route:Route",
+        "eks:index:Cluster",
+    ],
+)
+def test_gpu_nodes_wait_for_all_that_their_pods_need(stack: Recording, token: str) -> None:
+    for group in gpu_groups(stack):
+        before = stack.before(group)
+        assert {one.urn for one in stack.of(token)} <= before
+        assert stack.of(token)
+
+
+def test_gpu_nodes_wait_for_the_system_nodes_and_not_the_other_way(stack: Recording) -> None:
+    system = stack.one(NODE_GROUP, "system")
+
+    for group in gpu_groups(stack):
+        assert system.urn in stack.before(group)
+        assert group.urn not in stack.before(system)
+
+
+def test_servers_wait_for_their_nodes(stack: Recording) -> None:
+    groups = {group.name: group.urn for group in gpu_groups(stack)}
+
+    for deployment in stack.of("kubernetes:apps/v1:Deployment"):
+        selector = deployment.inputs["spec"]["template"]["spec"]["nodeSelector"]
+        assert groups[selector["faststart.dev/node-group"]] in stack.before(deployment)
+
+
+def test_the_first_add_ons_stand_before_any_node_and_coredns_after_the_system_nodes(stack: Recording) -> None:
+    add_ons = {one.inputs["addonName"]: one for one in stack.of("aws:eks/addon:Addon")}
+    system = stack.one(NODE_GROUP, "system")
+
+    assert add_ons.keys() == {"vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns"}
+    for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
+        for group in stack.of(NODE_GROUP):
+            assert add_ons[name].urn in stack.before(group)
+    assert add_ons["eks-pod-identity-agent"].urn in stack.before(add_ons["vpc-cni"])
+    assert system.urn in stack.before(add_ons["coredns"])
+
+
+def test_the_file_system_and_the_control_plane_do_not_wait_for_each_other(stack: Recording) -> None:
+    file_system = stack.one("aws:fsx/lustreFileSystem:LustreFileSystem")
+    cluster = stack.one("eks:index:Cluster")
+
+    assert file_system.urn not in stack.before(cluster)
+    assert cluster.urn not in stack.before(file_system)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "aws:eks/nodeGroup:NodeGroup",
+        "aws:eks/addon:Addon",
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+    ],
+)
+def test_what_lives_in_the_cluster_hangs_on_an_output_of_it_so_that_destroy_takes_it_first(
+    stack: Recording, token: str
+) -> None:
+    """`depends_on` a packaged component names only the component: its control plane could be deleted first."""
+    cluster = stack.one("eks:index:Cluster")
+
+    for one in stack.of(token):
+        assert one.inputs["clusterName"] == cluster.inputs["name"]
+        assert cluster.urn in one.depends_on or cluster.urn in stack.before(one)
+
+
+def test_gpu_nodes_wait_for_the_publishing_of_the_models_they_serve_and_of_no_others(tmp_path: Path) -> None:
+    nothing = "{model: [] for model in settings.models}"
+    source = (recording.ROOT / "__main__.py").read_text()
+    assert source.count(nothing) == 1
+    program = tmp_path / "__main__.py"
+    program.write_text(
+        source.replace(
+            nothing, '{model: [pulumi.CustomResource("test:index:Publishing", model)] for model in settings.models}'
+        )
+    )
+    config = recording.stack_config("article")
+    other = {"source": "path:/fsx/models/other/1", "revision": "1", "sizeGib": 1}
+    config["faststart:models"]["other"] = other
+    config["faststart:nodeGroups"]["idle"] = config["faststart:nodeGroups"]["p5"]
+
+    run = recording.run("article", config, program)
+
+    jobs = {one.name: one.urn for one in run.of("test:index:Publishing")}
+    groups = {group.name: run.before(group) for group in gpu_groups(run)}
+    assert {name for name, urn in jobs.items() if urn in groups["p5"]} == {"qwen3-235b-a22b"}
+    assert {name for name, urn in jobs.items() if urn in groups["idle"]} == set()

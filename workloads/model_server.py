@@ -1,0 +1,253 @@
+"""A vLLM server: the copy of its model to the node's NVMe, the server that reads only that copy, and its Service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra import sizing
+from infra.instance_types import GIB, InstanceType
+from infra.namespaces import MODEL_SERVER_ACCOUNT, MODELS_NAMESPACE, PRELOAD_PROGRAM
+from infra.node_groups import GPU_TAINT, NODE_GROUP_LABEL
+from infra.settings import ModelServerSettings, ModelSettings
+from infra.storage import MOUNT_PATH as LUSTRE_MOUNT_PATH
+from workloads import programs
+
+# vLLM sees its model here in every mode: the path is part of its compile key.
+MODEL_PATH = "/models/current"
+CACHE_PATH = "/cache"
+PORT = 8000
+
+# The vLLM image's own user (https://github.com/vllm-project/vllm: docker/Dockerfile, v0.25 and later).
+_UID, _GID = 2000, 0
+
+# Drain: endpoints forget the pod while it still listens, then vLLM finishes what it has; the kubelet's patience is
+# longer than both together.
+_PRE_STOP_SECONDS = 15
+_SHUTDOWN_SECONDS = 60
+_GRACE_SECONDS = _PRE_STOP_SECONDS + _SHUTDOWN_SECONDS + 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerArgs:
+    """What `ModelServer` is made of.
+
+    Attributes:
+        settings: One entry of the stack's `modelServers` section.
+        model: The model that it serves.
+        instance_type: The type of the nodes that it runs on.
+        claim_name: The read-only claim on the models.
+        team: The stack's `team`, where it has one.
+        awaited: Whether `up` waits for the pods: not where some of them have no node to run on.
+    """
+
+    settings: ModelServerSettings
+    model: ModelSettings
+    instance_type: InstanceType
+    claim_name: pulumi.Input[str]
+    team: str | None
+    awaited: bool
+
+
+class ModelServer(pulumi.ComponentResource):
+    """A Deployment that copies a model from Lustre to NVMe and serves it with vLLM, behind a Service.
+
+    Attributes:
+        url: Where the OpenAI API answers inside the cluster.
+        object_name: Name of the Deployment and the Service.
+    """
+
+    url: pulumi.Output[str]
+    object_name: str
+
+    def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("faststart:workloads:ModelServer", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        settings, model = args.settings, args.model
+        self.object_name = f"faststart-{name}"
+        selector = {"app.kubernetes.io/name": "vllm", "app.kubernetes.io/instance": name}
+        labels = {
+            **selector,
+            "app.kubernetes.io/part-of": "faststart",
+            "faststart.dev/server": name,
+            "faststart.dev/model": settings.model,
+            "faststart.dev/revision": model.revision,
+            **({"faststart.dev/team": args.team} if args.team else {}),
+        }
+        deadline = sizing.progress_deadline_seconds(model.size_gib)
+        deployment = k8s.apps.v1.Deployment(
+            f"{name}-vllm",
+            metadata={
+                "name": self.object_name,
+                "namespace": MODELS_NAMESPACE,
+                "labels": labels,
+                "annotations": {} if args.awaited else {"pulumi.com/skipAwait": "true"},
+            },
+            spec={
+                "replicas": settings.replicas,
+                "selector": {"match_labels": selector},
+                # A new pod beside the old one would wait for GPUs that the old one holds.
+                "strategy": {"type": "Recreate"},
+                "progress_deadline_seconds": deadline,
+                "template": {"metadata": {"labels": labels}, "spec": _pod(args)},
+            },
+            opts=child.merge(
+                pulumi.ResourceOptions(
+                    custom_timeouts=pulumi.CustomTimeouts(create=f"{deadline + 300}s", update=f"{deadline + 300}s")
+                )
+            ),
+        )
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={
+                "name": self.object_name,
+                "namespace": MODELS_NAMESPACE,
+                "labels": labels,
+                "annotations": {} if args.awaited else {"pulumi.com/skipAwait": "true"},
+            },
+            spec={
+                "type": "ClusterIP",
+                "selector": selector,
+                "ports": [{"name": "http", "port": PORT, "target_port": "http"}],
+            },
+            # A Service is awaited until it has endpoints: its ten minutes start when the pods are up.
+            opts=child.merge(pulumi.ResourceOptions(depends_on=[deployment])),
+        )
+        self.url = pulumi.Output.format("http://{0}.{1}.svc:{2}/v1", service.metadata.name, MODELS_NAMESPACE, PORT)
+        self.register_outputs({"url": self.url})
+
+
+def _pod(args: ModelServerArgs) -> k8s.core.v1.PodSpecArgsDict:
+    return {
+        "service_account_name": MODEL_SERVER_ACCOUNT,
+        "automount_service_account_token": False,
+        "enable_service_links": False,
+        "node_selector": {NODE_GROUP_LABEL: args.settings.node_group},
+        "tolerations": [{"key": GPU_TAINT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}],
+        "termination_grace_period_seconds": _GRACE_SECONDS,
+        "security_context": {
+            "run_as_non_root": True,
+            "run_as_user": _UID,
+            "run_as_group": _GID,
+            "fs_group": _GID,
+            "seccomp_profile": {"type": "RuntimeDefault"},
+        },
+        "init_containers": [_preload(args)],
+        "containers": [_serve(args)],
+        "volumes": _volumes(args),
+    }
+
+
+def _preload(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
+    """Copies the model from Lustre to NVMe; without a memory limit, which would evict the copy from the page cache."""
+    return {
+        "name": "preload",
+        "image": args.settings.image,
+        "command": ["python3", "-S", "-m", "preload"],
+        "args": [
+            args.model.path,
+            MODEL_PATH,
+            "--parallel",
+            str(args.settings.preload.parallel_copies),
+            "--max-bytes",
+            str(args.model.size_gib * GIB),
+            "--require-local-disk",
+            "--termination-log",
+            "/dev/termination-log",
+        ],
+        "env": _env({"PYTHONPATH": programs.MOUNT_PATH, "PYTHONDONTWRITEBYTECODE": "1"}),
+        "resources": {"requests": _requests(args)},
+        "security_context": {**_restricted(), "read_only_root_filesystem": True},
+        "volume_mounts": [
+            {"name": "models", "mount_path": LUSTRE_MOUNT_PATH, "read_only": True},
+            {"name": "scratch", "mount_path": MODEL_PATH},
+            {"name": "program", "mount_path": programs.MOUNT_PATH, "read_only": True},
+        ],
+    }
+
+
+def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
+    """Serves the copy with vLLM; it has no mount of Lustre."""
+    health: k8s.core.v1.HTTPGetActionArgsDict = {"path": "/health", "port": "http"}
+    settings = args.settings
+    return {
+        "name": "vllm",
+        "image": settings.image,
+        "command": ["vllm", "serve"],
+        "args": [
+            MODEL_PATH,
+            "--served-model-name",
+            settings.model,
+            "--port",
+            str(PORT),
+            "--tensor-parallel-size",
+            str(settings.gpus),
+            "--shutdown-timeout",
+            str(_SHUTDOWN_SECONDS),
+            *settings.args,
+        ],
+        "env": _env(
+            {
+                "HF_HUB_OFFLINE": "1",
+                "TRANSFORMERS_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "DO_NOT_TRACK": "1",
+                "VLLM_CACHE_ROOT": f"{CACHE_PATH}/vllm",
+                # vLLM's own patience must not end before the startup probe's.
+                "VLLM_ENGINE_READY_TIMEOUT_S": str(10 * sizing.startup_probe_failures(args.model.size_gib)),
+            }
+        ),
+        "ports": [{"name": "http", "container_port": PORT}],
+        "resources": {
+            "requests": {**_requests(args), "nvidia.com/gpu": str(settings.gpus)},
+            "limits": {"nvidia.com/gpu": str(settings.gpus)},
+        },
+        "security_context": _restricted(),
+        "startup_probe": {
+            "http_get": health,
+            "period_seconds": 10,
+            "timeout_seconds": 5,
+            "failure_threshold": sizing.startup_probe_failures(args.model.size_gib),
+        },
+        "readiness_probe": {"http_get": health, "period_seconds": 5, "timeout_seconds": 5, "failure_threshold": 2},
+        "liveness_probe": {"http_get": health, "period_seconds": 10, "timeout_seconds": 5, "failure_threshold": 6},
+        "lifecycle": {"pre_stop": {"sleep": {"seconds": _PRE_STOP_SECONDS}}},
+        "volume_mounts": [
+            {"name": "scratch", "mount_path": MODEL_PATH, "read_only": True},
+            {"name": "cache", "mount_path": CACHE_PATH},
+            {"name": "shared-memory", "mount_path": "/dev/shm"},  # noqa: S108
+        ],
+    }
+
+
+def _volumes(args: ModelServerArgs) -> list[k8s.core.v1.VolumeArgsDict]:
+    items: list[k8s.core.v1.KeyToPathArgsDict] = [
+        {"key": key, "path": path} for key, path in programs.config_map_items("preload")
+    ]
+    shared_memory_gib = sizing.shared_memory_gib(args.instance_type)
+    return [
+        {"name": "models", "persistent_volume_claim": {"claim_name": args.claim_name, "read_only": True}},
+        {"name": "scratch", "empty_dir": {"size_limit": f"{sizing.copy_space_gib(args.model.size_gib)}Gi"}},
+        {"name": "cache", "empty_dir": {"size_limit": f"{sizing.SERVER_FILES_GIB}Gi"}},
+        {"name": "shared-memory", "empty_dir": {"medium": "Memory", "size_limit": f"{shared_memory_gib}Gi"}},
+        {"name": "program", "config_map": {"name": PRELOAD_PROGRAM, "items": items}},
+    ]
+
+
+def _requests(args: ModelServerArgs) -> dict[str, str]:
+    """Requests of both containers: the scheduler counts the larger, and disk is only held if it is asked for."""
+    gpus = args.settings.gpus
+    return {
+        "cpu": str(sizing.cpu_request(args.instance_type, gpus)),
+        "memory": f"{sizing.memory_request_gib(args.instance_type, gpus)}Gi",
+        "ephemeral-storage": f"{sizing.copy_space_gib(args.model.size_gib)}Gi",
+    }
+
+
+def _restricted() -> k8s.core.v1.SecurityContextArgsDict:
+    return {"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def _env(values: Mapping[str, str]) -> list[k8s.core.v1.EnvVarArgsDict]:
+    return [{"name": name, "value": value} for name, value in values.items()]

@@ -1,0 +1,23 @@
+"""What a person types after `pulumi up`: into the cluster, at the copy, at the server, to an answer."""
+
+from infra.namespaces import MODELS_NAMESPACE
+from infra.settings import Settings
+from workloads.model_server import PORT
+
+
+def next_commands(settings: Settings) -> list[str]:
+    """The commands, in the order in which they make sense; they need kubectl and the AWS CLI."""
+    name, region, role = settings.cluster.name, settings.aws.region, settings.cluster.access.deploy_role
+    kubectl = f"kubectl --namespace {MODELS_NAMESPACE}"
+    as_role = f" --role-arn {role}" if role else ""
+    commands = [
+        f"aws eks update-kubeconfig --name {name} --region {region}{as_role}",
+        f"{kubectl} get pods --output wide",
+    ]
+    for server in settings.model_servers:
+        commands += [
+            f"{kubectl} logs deployment/faststart-{server} --container preload --follow",
+            f"{kubectl} port-forward service/faststart-{server} {PORT}",
+            f"curl http://127.0.0.1:{PORT}/v1/models",
+        ]
+    return commands
