@@ -1,0 +1,84 @@
+# One target a task; `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+STACK ?= article
+BIN := .venv/bin
+UV_VERSION := 0.13.9
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
+	@echo
+	@echo "STACK names a file stacks/Pulumi.STACK.yaml: $(patsubst stacks/Pulumi.%.yaml,%,$(wildcard stacks/Pulumi.*.yaml))"
+
+.venv/runtime: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {sys.version}")'
+	@echo "== .venv: the program's packages (about 430 MB once, one to four minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --requirement requirements.txt
+	@touch $@
+
+.venv/dev: .venv/runtime requirements-dev.txt
+	@echo "== .venv: the gate's packages (about 250 MB once, a minute)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --requirement requirements-dev.txt
+	@touch $@
+
+.PHONY: tools
+tools: .venv/runtime ## Find the Pulumi CLI, or install it into the cache (FASTSTART_CACHE, default ~/.cache/faststart)
+	@$(BIN)/python -m rehearsal.pulumi_cli
+
+.PHONY: rehearse
+rehearse: .venv/runtime ## Plan and deploy STACK on the real Pulumi engine with stand-in clouds; nothing leaves the machine
+	@$(BIN)/python -m rehearsal up $(STACK) --fresh
+
+.PHONY: rehearse-update
+rehearse-update: .venv/runtime ## The same on top of the last rehearsal: what a change of STACK's file would do
+	@$(BIN)/python -m rehearsal up $(STACK)
+
+.PHONY: rehearse-destroy
+rehearse-destroy: .venv/runtime ## Destroy the rehearsed STACK; UNPROTECT=1 gives up protected data first
+	@$(BIN)/python -m rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect)
+
+.PHONY: check
+check: .venv/dev ## Format, lint, types, units and every recorded stack: the inner loop, no CLI needed
+	@echo "== format and lint"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@echo "== types"
+	@$(BIN)/basedpyright --level error
+	@echo "== tests without the engine"
+	@$(BIN)/python -m pytest -q -m "not engine"
+
+.PHONY: test
+test: check ## The gate: check, then every stack rehearsed on the real Pulumi engine
+	@echo "== the Pulumi CLI"
+	@$(BIN)/python -m rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
+	@echo "== tests on the real engine"
+	@$(BIN)/python -m pytest -q -m engine
+
+.PHONY: format
+format: .venv/dev ## Format the code and mend what the linter can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: docs
+docs: .venv/runtime ## Write the key reference of the stack files again
+	@$(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
+
+.PHONY: golden
+golden: .venv/dev ## Write the golden files again: user data, URN lists; read the difference before you commit it
+	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine" tests/test_user_data.py tests/test_urns.py
+
+.PHONY: lock
+lock: ## Resolve requirements*.in again into requirements*.txt, with hashes
+	@test -x build/uv/bin/uv || { $(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv==$(UV_VERSION); }
+	@for name in requirements requirements-dev; do \
+	  build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --custom-compile-command "make lock" --output-file $$name.txt $$name.in; done
+
+.PHONY: clean
+clean: ## Remove what the targets made in this folder; the cache of built tools stays
+	@rm -rf .venv build .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,83 @@
+"""What holds for the repository as a whole."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.recording import ROOT
+
+TEXT = {".md", ".py", ".toml", ".txt", ".in", ".yaml", ".mod", ".sum", ".go", ".sh", "", ".mime"}
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def lines_with(pattern: str) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked()
+        if path.suffix in TEXT and path != Path(__file__)
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_no_file_names_a_package_registry_s_host() -> None:
+    hosts = r"(pypi\.org|pythonhosted|proxy\.golang|sum\.golang|npmjs\.(com|org)|crates\.io|deb\.debian|maven\.org)"
+
+    assert lines_with(hosts) == []
+
+
+def test_no_file_holds_a_path_of_somebody_s_machine() -> None:
+    assert lines_with(r"(/home/[a-z]+/|/Users/|/root/\.|/tmp/w/)") == []
+
+
+def test_every_target_of_the_makefile_says_what_it_does() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE))
+
+    assert targets == set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "rehearsal/README.md"])
+def test_a_page_links_and_names_only_what_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    named = re.findall(r"`((?:infra|workloads|tests|rehearsal|stacks|docs)/[\w./-]*)`", text)
+
+    missing = [name for name in named if not (ROOT / name).exists()]
+    missing += [link for link in links if not ((ROOT / page).parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "rehearsal/README.md"])
+def test_a_page_names_only_targets_that_the_makefile_has(page: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+
+    for target in re.findall(r"make ([a-z][a-z-]+)", (ROOT / page).read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE) or target in {"a", "up", "sure"}, target
+
+
+def test_requirements_are_exact_and_hashed() -> None:
+    for name in ("requirements", "requirements-dev"):
+        wanted = {
+            line.split("[")[0].split("==")[0].lower()
+            for line in (ROOT / f"{name}.in").read_text().splitlines()
+            if line and not line.startswith(("#", "-"))
+        }
+        locked = (ROOT / f"{name}.txt").read_text()
+        pins = dict(re.findall(r"^([\w.-]+)==(\S+)", locked, re.MULTILINE))
+        assert {one.replace("_", "-") for one in wanted} <= {one.replace("_", "-").lower() for one in pins}
+        assert "--hash=sha256:" in locked
+        assert not re.search(r"^[\w.-]+\s*(>=|~=|<)", locked, re.MULTILINE)
+
+
+def test_nothing_large_is_kept() -> None:
+    assert [str(path) for path in tracked() if path.stat().st_size > 512 * 1024] == []
