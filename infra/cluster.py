@@ -27,13 +27,13 @@ class ClusterArgs:
 
     Attributes:
         settings: The stack's `cluster` section.
-        partition: ARN partition of the region.
+        vpc_cidr: IPv4 range of the VPC, from where the private endpoint is reached.
         vpc_id: The VPC.
         subnet_ids: Private subnets in at least two zones, for the control plane's interfaces.
     """
 
     settings: ClusterSettings
-    partition: str
+    vpc_cidr: str
     vpc_id: pulumi.Input[str]
     subnet_ids: Sequence[pulumi.Input[str]]
 
@@ -106,8 +106,19 @@ class Cluster(pulumi.ComponentResource):
         self.name = control_plane.cluster_security_group_id.apply(lambda _: settings.name)
         self.security_group_id = control_plane.cluster_security_group_id
         self.kubeconfig = pulumi.Output.secret(control_plane.kubeconfig_json)
+        # EKS lets in only what carries the cluster's own group: not a VPN, a peering or a runner in the VPC.
+        aws.vpc.SecurityGroupIngressRule(
+            f"{name}-api",
+            security_group_id=self.security_group_id,
+            cidr_ipv4=args.vpc_cidr,
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+            description="Kubernetes API from inside the VPC",
+            opts=child,
+        )
         self._let_in(name, args, child)
-        self._add_ons(name, args, child)
+        self._add_ons(name, child)
         self.provider = k8s.Provider(
             f"{name}-kubernetes",
             kubeconfig=self.kubeconfig,
@@ -127,7 +138,7 @@ class Cluster(pulumi.ComponentResource):
             scope: aws.eks.AccessPolicyAssociationAccessScopeArgsDict = (
                 {"type": "namespace", "namespaces": entry.namespaces} if entry.namespaces else {"type": "cluster"}
             )
-            policy = f"arn:{args.partition}:eks::aws:cluster-access-policy/{_ACCESS_POLICIES[entry.policy]}"
+            policy = f"arn:aws:eks::aws:cluster-access-policy/{_ACCESS_POLICIES[entry.policy]}"
             aws.eks.AccessPolicyAssociation(
                 f"{name}-access-{entry_name}",
                 cluster_name=self.name,
@@ -137,11 +148,11 @@ class Cluster(pulumi.ComponentResource):
                 opts=child,
             )
 
-    def _add_ons(self, name: str, args: ClusterArgs, child: pulumi.ResourceOptions) -> None:
+    def _add_ons(self, name: str, child: pulumi.ResourceOptions) -> None:
         """What a node needs to become Ready, installed before there is one; CoreDNS needs a node and comes with it."""
         agent = add_on(f"{name}-pod-identity-agent", "eks-pod-identity-agent", self.name, child)
         add_on(f"{name}-kube-proxy", "kube-proxy", self.name, child)
-        role, policies = pod_role(f"{name}-cni", args.partition, child, managed_policies=["AmazonEKS_CNI_Policy"])
+        role, policies = pod_role(f"{name}-cni", child, managed_policies=["AmazonEKS_CNI_Policy"])
         add_on(
             f"{name}-vpc-cni",
             "vpc-cni",

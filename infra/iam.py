@@ -9,7 +9,7 @@ import pulumi_aws as aws
 
 
 def service_role(
-    name: str, service: str, managed_policies: Sequence[str], partition: str, opts: pulumi.ResourceOptions
+    name: str, service: str, managed_policies: Sequence[str], opts: pulumi.ResourceOptions
 ) -> tuple[aws.iam.Role, list[aws.iam.RolePolicyAttachment]]:
     """A role that a service of AWS's assumes, with AWS-managed policies.
 
@@ -17,18 +17,16 @@ def service_role(
         name: Logical name of the role.
         service: Service principal, such as `ec2.amazonaws.com`.
         managed_policies: Names of AWS-managed policies.
-        partition: ARN partition.
         opts: Options of all resources made.
 
     Returns:
         The role, and the attachments that its users must wait for.
     """
-    return _role(name, service, ["sts:AssumeRole"], managed_policies, partition, opts)
+    return _role(name, service, ["sts:AssumeRole"], managed_policies, opts)
 
 
 def pod_role(
     name: str,
-    partition: str,
     opts: pulumi.ResourceOptions,
     *,
     managed_policies: Sequence[str] = (),
@@ -38,7 +36,6 @@ def pod_role(
 
     Args:
         name: Logical name of the role.
-        partition: ARN partition.
         opts: Options of all resources made.
         managed_policies: Names of AWS-managed policies.
         statements: Statements of an inline policy.
@@ -47,7 +44,7 @@ def pod_role(
         The role, and the policies that its users must wait for.
     """
     actions = ["sts:AssumeRole", "sts:TagSession"]
-    role, attached = _role(name, "pods.eks.amazonaws.com", actions, managed_policies, partition, opts)
+    role, attached = _role(name, "pods.eks.amazonaws.com", actions, managed_policies, opts)
     policies: list[pulumi.Resource] = [*attached]
     if statements:
         policy = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
@@ -60,14 +57,13 @@ def _role(
     service: str,
     actions: Sequence[str],
     managed_policies: Sequence[str],
-    partition: str,
     opts: pulumi.ResourceOptions,
 ) -> tuple[aws.iam.Role, list[aws.iam.RolePolicyAttachment]]:
     trust = {"Effect": "Allow", "Principal": {"Service": service}, "Action": list(actions)}
     role = aws.iam.Role(name, assume_role_policy=json.dumps({"Version": "2012-10-17", "Statement": [trust]}), opts=opts)
     attached = [
         aws.iam.RolePolicyAttachment(
-            f"{name}-{policy}", role=role.name, policy_arn=f"arn:{partition}:iam::aws:policy/{policy}", opts=opts
+            f"{name}-{policy}", role=role.name, policy_arn=f"arn:aws:iam::aws:policy/{policy}", opts=opts
         )
         for policy in managed_policies
     ]

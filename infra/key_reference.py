@@ -32,9 +32,11 @@ def reference() -> str:
         section = _section(field.annotation)
         entries = get_origin(field.annotation) is dict
         if section is None:
-            lines += _table([(key, *_facts(field))])
+            lines += _table([(key, field.description or "", _values(field), _shown(field, _default(field)))])
         else:
-            lines += [section.__doc__ or "", "", *_table(_rows(section, f"{key}.{'<name>.' if entries else ''}"))]
+            default = None if field.is_required() else field.default
+            rows = _rows(section, f"{key}.{'<name>.' if entries else ''}", default)
+            lines += [section.__doc__ or "", "", *_table(rows)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -47,31 +49,45 @@ def _table(rows: Any) -> list[str]:
     ]
 
 
-def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    for field in section.model_fields.values():
+def _rows(section: type[BaseModel], prefix: str, given: Any = None) -> Iterator[tuple[str, str, str, str]]:
+    """The rows of a section's keys; `given` is what the section is where the stack file leaves it out."""
+    for name, field in section.model_fields.items():
         key = f"{prefix}{field.alias}"
         inner = _section(field.annotation)
+        default = getattr(given, name) if isinstance(given, BaseModel) else _default(field)
         if inner is None:
-            yield key, *_facts(field)
+            yield key, field.description or "", _values(field), _shown(field, default)
         else:
             entries = get_origin(field.annotation) is dict
-            yield from _rows(inner, f"{key}.{'<name>.' if entries else ''}")
+            yield from _rows(inner, f"{key}.{'<name>.' if entries else ''}", default)
 
 
-def _facts(field: FieldInfo) -> tuple[str, str, str]:
-    default = "required" if field.is_required() else f"`{field.default}`".lower()
-    if field.default in (None, [], {}):
-        default = "-"
-    if isinstance(field.json_schema_extra, dict) and "default" in field.json_schema_extra:
-        default = str(field.json_schema_extra["default"])
-    if isinstance(field.default, str):
-        default = f"`{field.default}`"
+def _default(field: FieldInfo) -> Any:
+    return _REQUIRED if field.is_required() else field.default
+
+
+def _shown(field: FieldInfo, default: Any) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "default" in extra:
+        return str(extra["default"])
+    if default is _REQUIRED:
+        return "required"
+    if default in (None, [], {}):
+        return "-"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _values(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "values" in extra:
+        return str(extra["values"])
     bounds = [
         f"{word} {getattr(item, name)}" for item in field.metadata for name, word in _BOUNDS if hasattr(item, name)
     ]
-    return field.description or "", " ".join([_kind(field.annotation), *bounds]), default
+    return " ".join([_kind(field.annotation), *bounds])
 
 
+_REQUIRED = object()
 _BOUNDS = (("ge", "from"), ("le", "to"))
 
 

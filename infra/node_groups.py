@@ -27,12 +27,11 @@ class NodeRole(pulumi.ComponentResource):
 
     arn: pulumi.Output[str]
 
-    def __init__(self, name: str, partition: str, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("faststart:infra:NodeRole", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         policies = ["AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"]
-        role, attached = service_role(f"{name}-role", "ec2.amazonaws.com", policies, partition, child)
-        self.attached = attached
+        role, _ = service_role(f"{name}-role", "ec2.amazonaws.com", policies, child)
         self.arn = role.arn
         self.register_outputs({"arn": self.arn})
 
@@ -120,7 +119,11 @@ class GpuNodeGroupArgs:
 
 
 class GpuNodeGroup(pulumi.ComponentResource):
-    """GPU nodes in the data zone, with their NVMe under the kubelet and EFA on every network card that has it."""
+    """GPU nodes in the data zone, with their NVMe under the kubelet and EFA on every network card that has it.
+
+    Node repair acts on what the kubelet reports. GPU faults it sees only with EKS's node monitoring agent, which is not
+    installed yet.
+    """
 
     node_group_name: pulumi.Output[str]
 

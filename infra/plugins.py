@@ -30,14 +30,12 @@ class ClusterPluginsArgs:
         charts: The charts to install.
         mirrors: The stack's `mirrors` section.
         region: The region, so that no plugin asks the metadata service for it.
-        partition: ARN partition of the region.
         cluster_name: The EKS cluster, known once it answers.
     """
 
     charts: list[versions.Chart]
     mirrors: MirrorsSettings
     region: str
-    partition: str
     cluster_name: pulumi.Input[str]
 
 
@@ -64,7 +62,7 @@ class ClusterPlugins(pulumi.ComponentResource):
 def _csi_identity(name: str, args: ClusterPluginsArgs, opts: pulumi.ResourceOptions) -> pulumi.Resource:
     """What the CSI controller may do: look. Volumes are static, so it makes and deletes none."""
     look = {"Effect": "Allow", "Action": "fsx:DescribeFileSystems", "Resource": "*"}
-    role, policies = pod_role(name, args.partition, opts, statements=[look])
+    role, policies = pod_role(name, opts, statements=[look])
     return aws.eks.PodIdentityAssociation(
         name,
         cluster_name=args.cluster_name,

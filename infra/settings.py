@@ -11,7 +11,6 @@ looks at several sections is a function under `@_rule`.
 import difflib
 import ipaddress
 import json
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from pulumi.runtime.config import CONFIG
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -43,22 +43,38 @@ PROJECT = "faststart"
 # The range of Kubernetes Services. EKS would choose one by the VPC's own range; naming it keeps the rule checkable.
 SERVICE_CIDR = "172.20.0.0/16"
 
+# RFC 1918, the ranges that AWS recommends for a VPC.
+_PRIVATE_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
 LogRetentionDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]
 
-# Flags of `vllm serve` that the program sets from other keys, and the key that is meant.
+# Flags of `vllm serve` that other keys decide, that need what the pod has not, or that would blind its probes.
 _OWN_SERVER_FLAGS = {
-    "--model": "models and modelServers.<server>.model",
-    "--served-model-name": "modelServers.<server>.model",
-    "--host": "nothing: pods listen on all their addresses",
-    "--port": "nothing: contracts fix port 8000",
-    "--tensor-parallel-size": "modelServers.<server>.gpus",
-    "-tp": "modelServers.<server>.gpus",
-    "--shutdown-timeout": "nothing: it is part of the drain",
-    "--api-key": "nothing in this version: a key in arguments is a key in the state and in every process list",
+    "--model": "models.<model> decides it",
+    "--served-model-name": "modelServers.<server>.model decides it",
+    "--host": "pods listen on all their addresses",
+    "--port": "it is 8000, by contract",
+    "--uds": "the probes need the port",
+    "--tensor-parallel-size": "modelServers.<server>.gpus decides it",
+    "-tp": "modelServers.<server>.gpus decides it",
+    "--pipeline-parallel-size": "it takes more GPUs than the pod has",
+    "-pp": "it takes more GPUs than the pod has",
+    "--data-parallel-size": "it takes more GPUs than the pod has; use replicas",
+    "-dp": "it takes more GPUs than the pod has; use replicas",
+    "--nnodes": "a server is one pod in this version",
+    "--shutdown-timeout": "it is part of the drain",
+    "--config": "its file is not in the pod; write the flags here",
+    "--ssl-keyfile": "the probes speak HTTP",
+    "--ssl-certfile": "the probes speak HTTP",
+    "--api-key": "a key in arguments is a key in the state and in every process list",
 }
+
+
+def _is_private(network: ipaddress.IPv4Network) -> bool:
+    return any(network.subnet_of(ipaddress.IPv4Network(private)) for private in _PRIVATE_RANGES)
 
 
 def _refuse(text: str, field: str = "") -> PydanticCustomError:
@@ -91,15 +107,35 @@ def _one_of(names: tuple[Any, ...] | list[Any]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def _no_bool_as_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise _refuse(f"a whole number is wanted, not {_shown(value)}")
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", value) else value
+
+
+def _only_true_or_false(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
+        raise _refuse(f"true or false is wanted, not {_shown(value)}")
+    return value == "true"
+
+
+# `pulumi config set` without --path stores numbers and booleans as texts: those are read, guesses are not.
+Whole = Annotated[int, BeforeValidator(_no_bool_as_number)]
+Flag = Annotated[bool, BeforeValidator(_only_true_or_false)]
+
 ServerName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?", "server name")]
 ModelName = Annotated[str, _named(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "model name")]
 Revision = Annotated[str, _named(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "revision")]
-NodeGroupName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?", "node group name")]
+NodeGroupName = Annotated[str, _named(r"(?!system$)[a-z]([a-z0-9-]{0,30}[a-z0-9])?", "node group name")]
 EntryName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?", "name of an access entry")]
 # https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html
 ClusterName = Annotated[str, _named(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "EKS cluster name")]
 LabelValue = Annotated[str, _named(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "label value")]
 RoleArn = Annotated[str, _named(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "ARN of an IAM role")]
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
+NamespaceName = Annotated[str, _named(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "namespace")]
 AccountId = Annotated[str, _named(r"\d{12}", "account id of twelve digits")]
 
 
@@ -108,13 +144,22 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, values: Any) -> Any:
+        if values is None:
+            return {}
+        return (
+            {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values
+        )
+
 
 class AwsSettings(BaseModel):
     """What the stack file says to the AWS provider itself (`aws:` keys), as far as the plan needs it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
-    region: str = Field(description="Region of everything.", min_length=1)
+    region: str = Field(description="Region of everything, in the aws partition.")
     allowed_account_ids: list[AccountId] = Field(
         min_length=1, description="Accounts that the stack may touch; the provider refuses any other."
     )
@@ -131,13 +176,21 @@ class AwsSettings(BaseModel):
         """The default tags, for what they do not reach: instances, volumes and interfaces of launch templates."""
         return self.default_tags.get("tags", {})
 
-    @property
-    def partition(self) -> str:
-        """The ARN partition of the region."""
-        return next(
-            (name for start, name in (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov")) if self.region.startswith(start)),
-            "aws",
-        )
+    @field_validator("region")
+    @classmethod
+    def _commercial(cls, value: str) -> str:
+        if not re.fullmatch(r"(?!(cn|us-gov|us-iso\w*|eu-isoe|eusc)-)[a-z]{2}(-[a-z]+)+-\d", value):
+            raise _refuse(
+                f"{value!r} is no region of the aws partition, the only one in this version; use us-east-1, ..."
+            )
+        return value
+
+    @field_validator("default_tags")
+    @classmethod
+    def _tags_alone(cls, value: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        if other := sorted(value.keys() - {"tags"}):
+            raise _refuse(f"{_one_of(other)} tags nothing; use tags: {{name: value}}")
+        return value
 
 
 class NetworkSettings(Section):
@@ -164,8 +217,10 @@ class NetworkSettings(Section):
         if not 16 <= network.prefixlen <= 20:
             why = "more than the /16 that EFA and a VPC allow" if network.prefixlen < 16 else "too small for the nodes"
             raise _refuse(f"{value} is {why}; use a /16 to /20")
-        if not network.is_private:
-            raise _refuse(f"{value} is no private range; use one inside 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16")
+        if not _is_private(network):
+            raise _refuse(f"{value} is no private range; use one inside {_one_of(_PRIVATE_RANGES)}")
+        if value != str(network):
+            raise _refuse(f"{value} is not how AWS writes a range; use {network}")
         if network.overlaps(ipaddress.IPv4Network(SERVICE_CIDR)):
             raise _refuse(
                 f"{value} overlaps {SERVICE_CIDR}, the range of Kubernetes Services; use one like 10.20.0.0/16"
@@ -194,7 +249,7 @@ class NetworkSettings(Section):
 class EndpointSettings(Section):
     """Who reaches the API server of Kubernetes."""
 
-    public: bool = Field(default=False, description="Also reachable from `cidrs`; false = from inside the VPC only.")
+    public: Flag = Field(default=False, description="Also reachable from `cidrs`; false = from inside the VPC only.")
     cidrs: list[str] = Field(default=[], description="IPv4 ranges that reach the public endpoint.")
 
     @field_validator("cidrs")
@@ -233,7 +288,7 @@ class AccessEntrySettings(Section):
 
     role_arn: RoleArn = Field(description="The role.")
     policy: AccessPolicy = Field(description="What it may do: EKS's own access policy of that name.")
-    namespaces: list[str] = Field(default=[], description="Only in these namespaces; empty = in all.")
+    namespaces: list[NamespaceName] = Field(default=[], description="Only in these namespaces; empty = in all.")
 
     @model_validator(mode="after")
     def _cluster_admin_is_everywhere(self) -> "AccessEntrySettings":
@@ -267,10 +322,10 @@ class ClusterSettings(Section):
     )
     endpoint: EndpointSettings = Field(default=EndpointSettings(), description="Who reaches the API server.")
     access: AccessSettings = Field(default=AccessSettings(), description="Who is let in.")
-    deletion_protection: bool = Field(
+    deletion_protection: Flag = Field(
         default=True, description="EKS refuses to delete the cluster, and `destroy` stops before it starts."
     )
-    log_retention_days: LogRetentionDays = Field(
+    log_retention_days: Annotated[LogRetentionDays, BeforeValidator(_no_bool_as_number)] = Field(
         default=90, description="Days for which CloudWatch keeps the control plane's logs."
     )
 
@@ -278,9 +333,9 @@ class ClusterSettings(Section):
 class SizeSettings(Section):
     """How many nodes. Nothing scales them: `desired` is what runs."""
 
-    min: int = Field(default=0, ge=0, description="Fewest nodes.")
-    desired: int = Field(ge=0, description="Nodes that run.")
-    max: int = Field(ge=1, description="Most nodes; what the servers' replicas are held against.")
+    min: Whole = Field(default=0, ge=0, description="Fewest nodes.")
+    desired: Whole = Field(ge=0, description="Nodes that run.")
+    max: Whole = Field(ge=1, description="Most nodes; in a GPU group what its servers' GPUs are held against.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "SizeSettings":
@@ -293,12 +348,14 @@ class SystemNodesSettings(Section):
     """The CPU nodes for CoreDNS, the CSI controller and publishing, in the data zone."""
 
     instance_type: Annotated[str, _one_type_of(CPU_TYPES, "x86_64 CPU type")] = Field(
-        default="m7i.xlarge", description="EC2 type, x86_64 without GPU."
+        default="m7i.xlarge",
+        description="EC2 type.",
+        json_schema_extra={"values": ", ".join(f"`{name}`" for name in CPU_TYPES)},
     )
     size: SizeSettings = Field(
         default=SizeSettings.model_validate({"min": 1, "desired": 2, "max": 3}), description="How many."
     )
-    root_gib: int = Field(
+    root_gib: Whole = Field(
         default=100,
         ge=100,
         le=16384,
@@ -317,13 +374,15 @@ class NodeGroupSettings(Section):
     """A group of GPU nodes in the data zone."""
 
     instance_type: Annotated[str, _one_type_of(GPU_TYPES, "GPU type")] = Field(
-        description="EC2 type with GPUs and local NVMe."
+        description="EC2 type with GPUs and local NVMe.",
+        json_schema_extra={"values": ", ".join(f"`{name}`" for name in GPU_TYPES)},
     )
     capacity: Literal["onDemand", "spot"] = Field(default="onDemand", description="How the instances are bought.")
     size: SizeSettings = Field(description="How many.")
-    efa: bool | None = Field(
+    efa: Flag | None = Field(
         default=None,
-        description="EFA interfaces on every network card. Default: true where the type has EFA.",
+        description="EFA interfaces on every network card.",
+        json_schema_extra={"default": "`true` where the type has EFA"},
     )
 
     @property
@@ -347,12 +406,23 @@ class NodeGroupSettings(Section):
 class StorageSettings(Section):
     """The FSx for Lustre file system, PERSISTENT_2 on SSD, that holds the models."""
 
-    capacity_gib: int = Field(description="Capacity in GiB; it can grow, never shrink.")
-    throughput: Literal[125, 250, 500, 1000] = Field(
+    capacity_gib: Whole = Field(description="Capacity in GiB; it can grow, never shrink.")
+    throughput: Annotated[Literal[125, 250, 500, 1000], BeforeValidator(_no_bool_as_number)] = Field(
         description="Tier in MB/s per TiB. Fixed at creation where `efa` is true."
     )
-    efa: bool = Field(description="EFA-enabled. Fixed at creation.")
-    protect: bool = Field(default=True, description="`destroy` stops before it starts while this is true.")
+    efa: Flag = Field(description="EFA-enabled. Fixed at creation.")
+    protect: Flag = Field(default=True, description="`destroy` stops before it starts while this is true.")
+
+    @property
+    def mib_per_second(self) -> int:
+        """What the file system's disks give all clients together, in MiB/s."""
+        return sizing.lustre_mib_per_second(self.capacity_gib, self.throughput)
+
+    @property
+    def least_mib_per_second(self) -> int:
+        """What the smallest such file system gives: bounds that rest on it stay as they are when this one grows."""
+        smallest = sizing.smallest_lustre_gib(self.throughput, efa=self.efa)
+        return sizing.lustre_mib_per_second(smallest, self.throughput)
 
     @model_validator(mode="after")
     def _whole_steps(self) -> "StorageSettings":
@@ -366,7 +436,7 @@ class ModelSettings(Section):
 
     source: str = Field(description="`path:/fsx/...`: the folder that a person filled.")
     revision: Revision = Field(description="Which one; another revision is another folder.")
-    size_gib: int = Field(ge=1, description="Upper bound of its size in GiB: disk, probes and time-outs follow it.")
+    size_gib: Whole = Field(ge=1, description="Upper bound of its size in GiB: disk, probes and time-outs follow it.")
 
     @field_validator("source")
     @classmethod
@@ -374,9 +444,9 @@ class ModelSettings(Section):
         kind, _, path = value.partition(":")
         if kind != "path":
             raise _refuse(f"{value!r} is not in this version; use path:/fsx/<folder>, filled by a person")
-        inside = path.startswith("/fsx/") and posixpath.normpath(path) == path
-        if not inside or path.startswith("/fsx/.faststart"):
-            raise _refuse(f"{value!r} is no folder of the file system; use path:/fsx/models/<model>/<revision>")
+        folder = re.fullmatch(r"/fsx(/[\w@+=,-][\w@+=,.-]*)+", path, re.ASCII)
+        if not folder or path in ("/fsx/models", "/fsx/s3"):
+            raise _refuse(f"{value!r} is no model's folder; use path:/fsx/models/<model>/<revision>")
         return value
 
     @property
@@ -385,10 +455,18 @@ class ModelSettings(Section):
         return self.source.partition(":")[2]
 
 
+# https://github.com/distribution/reference: host, path, tag and digest of an image.
+_IMAGE = (
+    r"(?P<name>([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d+)?/)?"
+    r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*)"
+    r"(:(?P<tag>\w[\w.-]{0,127}))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+
+
 class PreloadSettings(Section):
     """The copy from Lustre to NVMe at a pod's start."""
 
-    parallel_copies: int = Field(default=32, ge=1, le=256, description="Files that are copied at the same time.")
+    parallel_copies: Whole = Field(default=32, ge=1, le=256, description="Files that are copied at the same time.")
 
 
 class ModelServerSettings(Section):
@@ -396,8 +474,8 @@ class ModelServerSettings(Section):
 
     model: str = Field(description="A name under `models`.")
     node_group: str = Field(description="A name under `nodeGroups`.")
-    replicas: int = Field(default=1, ge=0, description="Pods.")
-    gpus: int = Field(ge=1, description="GPUs of one pod, and vLLM's tensor-parallel size.")
+    replicas: Whole = Field(default=1, ge=0, le=1000, description="Pods.")
+    gpus: Whole = Field(ge=1, description="GPUs of one pod, and vLLM's tensor-parallel size.")
     image: str = Field(
         default=versions.VLLM_IMAGE,
         description="Image with vLLM that runs as uid 2000, with a tag or a digest.",
@@ -410,20 +488,14 @@ class ModelServerSettings(Section):
     @field_validator("image")
     @classmethod
     def _tagged(cls, value: str) -> str:
-        name, _, digest = value.partition("@")
-        repository, colon, tag = name.rpartition(":")
-        if "/" in tag:  # the colon was a registry's port
-            repository, colon, tag = name, "", ""
-        if not re.fullmatch(r"[\w][\w./:-]*", name) or (digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest)):
+        found = re.fullmatch(_IMAGE, value, re.ASCII)
+        if not found:
             raise _refuse(f"{value!r} is no image reference; use one like {versions.VLLM_IMAGE}")
-        if not digest and (not colon or not tag or tag == "latest"):
+        tag = found["tag"] or ""
+        if not found["digest"] and tag in ("", "latest"):
             raise _refuse(f"{value!r} has no fixed tag; use one like {versions.VLLM_IMAGE}")
         release = re.match(r"v(\d+)\.(\d+)", tag)
-        if (
-            (repository or name).endswith("vllm/vllm-openai")
-            and release
-            and tuple(map(int, release.groups())) < (0, 25)
-        ):
+        if found["name"].endswith("vllm/vllm-openai") and release and (int(release[1]), int(release[2])) < (0, 25):
             raise _refuse(f"{value!r} runs as root; vllm-openai images run as uid 2000 from v0.25 on")
         return value
 
@@ -431,8 +503,14 @@ class ModelServerSettings(Section):
     @classmethod
     def _not_ours(cls, value: list[str]) -> list[str]:
         for arg in value:
-            if own := _OWN_SERVER_FLAGS.get(arg.partition("=")[0]):
-                raise _refuse(f"{arg} is set by the program; what decides it is {own}")
+            given = arg.partition("=")[0]
+            # vLLM's parser takes `_` for `-`, and argparse takes any beginning of a flag.
+            flag = given.replace("_", "-")
+            ours = (
+                why for name, why in _OWN_SERVER_FLAGS.items() if flag == name or (flag[4:] and name.startswith(flag))
+            )
+            if why := next(ours, None):
+                raise _refuse(f"{given} is not taken here: {why}")
         return value
 
 
@@ -444,9 +522,9 @@ def pod_size(server: ModelServerSettings, model: ModelSettings) -> sizing.PodSiz
 class PluginsSettings(Section):
     """Helm releases in kube-system, each of which can be switched off where the cluster has it already."""
 
-    fsx_csi: bool = Field(default=True, description="FSx for Lustre CSI driver.")
-    efa: bool = Field(default=True, description="EFA device plugin, where a node group has EFA interfaces.")
-    nvidia: bool = Field(default=True, description="NVIDIA device plugin.")
+    fsx_csi: Flag = Field(default=True, description="FSx for Lustre CSI driver.")
+    efa: Flag = Field(default=True, description="EFA device plugin, where a node group has EFA interfaces.")
+    nvidia: Flag = Field(default=True, description="NVIDIA device plugin.")
 
 
 class MirrorsSettings(Section):
@@ -595,17 +673,39 @@ def _the_deploy_role_runs_the_stack(draft: Draft) -> Iterator[Finding]:
 
 
 @_rule("cluster")
-def _an_open_endpoint_is_said(draft: Draft) -> Iterator[Finding]:
-    if "0.0.0.0/0" in draft.cluster.endpoint.cidrs:
-        text = "the whole internet reaches the API server; who is let in is then IAM's word alone"
-        yield Finding(_key("cluster", "endpoint", "cidrs"), text, refuses=False)
+def _two_entries_name_two_roles(draft: Draft) -> Iterator[Finding]:
+    owners: dict[str, str] = {}
+    for name, entry in draft.cluster.access.entries.items():
+        if (other := owners.setdefault(entry.role_arn, name)) != name:
+            text = f"{entry.role_arn} is the role of {other} already; EKS takes one entry a role"
+            yield Finding(_key("cluster", "access", "entries", name, "roleArn"), text)
 
 
 @_rule("cluster")
-def _untried_versions_are_said(draft: Draft) -> Iterator[Finding]:
+def _who_reaches_the_api_server_is_said(draft: Draft) -> Iterator[Finding]:
+    endpoint = draft.cluster.endpoint
+    if not endpoint.public:
+        text = "only what is inside the VPC, or joined to it, reaches the API server: `up` must run there"
+        yield Finding(_key("cluster", "endpoint", "public"), text, refuses=False)
+    for cidr in map(ipaddress.IPv4Network, endpoint.cidrs):
+        key = _key("cluster", "endpoint", "cidrs")
+        if cidr.prefixlen < 8:
+            text = f"{cidr} is a large part of the internet; who is let in is then IAM's word alone"
+            yield Finding(key, text, refuses=False)
+        elif _is_private(cidr):
+            yield Finding(
+                key, f"{cidr} is a private range: nobody comes from there to a public endpoint", refuses=False
+            )
+
+
+@_rule("cluster")
+def _what_aws_chooses_is_said(draft: Draft) -> Iterator[Finding]:
+    key = _key("cluster", "version")
+    text = "AWS chooses the releases of node images and add-ons; this version cannot name them"
+    yield Finding(key, text, refuses=False)
     if draft.cluster.version != versions.KUBERNETES:
         text = f"{draft.cluster.version} is not what this version is tried with ({versions.KUBERNETES})"
-        yield Finding(_key("cluster", "version"), text, refuses=False)
+        yield Finding(key, text, refuses=False)
 
 
 @_rule("storage", "node_groups")
@@ -623,6 +723,16 @@ def _mounts_that_ride_tcp_are_said(draft: Draft) -> Iterator[Finding]:
             yield Finding(key, text, refuses=False)
 
 
+@_rule("storage", "models", "model_servers")
+def _a_slow_copy_is_said(draft: Draft) -> Iterator[Finding]:
+    for name, server in draft.model_servers.items():
+        if model := draft.models.get(server.model):
+            seconds = sizing.copy_seconds(model.size_gib, draft.storage.mib_per_second, server.replicas)
+            if seconds > 1800:
+                text = f"at {draft.storage.mib_per_second} MiB/s server {name} may copy for {seconds // 60} minutes"
+                yield Finding(_key("storage", "throughput"), text, refuses=False)
+
+
 @_rule("storage", "models")
 def _the_models_fit_on_the_file_system(draft: Draft) -> Iterator[Finding]:
     capacity, total = draft.storage.capacity_gib, sum(model.size_gib for model in draft.models.values())
@@ -632,11 +742,24 @@ def _the_models_fit_on_the_file_system(draft: Draft) -> Iterator[Finding]:
 
 
 @_rule("models")
-def _two_models_have_two_folders(draft: Draft) -> Iterator[Finding]:
-    owners: dict[str, str] = {}
+def _no_model_lies_in_another_one(draft: Draft) -> Iterator[Finding]:
     for name, model in draft.models.items():
-        if (other := owners.setdefault(model.path, name)) != name:
-            yield Finding(_key("models", name, "source"), f"{model.path} is the folder of {other} already")
+        for other, outer in draft.models.items():
+            if name != other and f"{model.path}/".startswith(f"{outer.path}/"):
+                text = f"{model.path} is, or lies in, the folder of {other}; use a folder of its own"
+                yield Finding(_key("models", name, "source"), text)
+
+
+@_rule("plugins")
+def _what_a_missing_plugin_costs_is_said(draft: Draft) -> Iterator[Finding]:
+    if not draft.plugins.fsx_csi:
+        text = "without a CSI driver that something else installs, no pod mounts Lustre and `up` fails at its first Job"
+        yield Finding(_key("plugins", "fsxCsi"), text, refuses=False)
+    if not draft.plugins.nvidia:
+        text = (
+            "without a device plugin that something else installs, no node offers a GPU and every server stays Pending"
+        )
+        yield Finding(_key("plugins", "nvidia"), text, refuses=False)
 
 
 @_rule("models", "node_groups", "model_servers")
@@ -653,14 +776,15 @@ def _every_server_fits(draft: Draft) -> Iterator[Finding]:
         if not any(finding.refuses for finding in found):
             pods[server.node_group] += [pod_size(server, model)] * server.replicas
     for name, group in draft.node_groups.items():
-        need = sizing.nodes_needed(pods[name], group.facts)
         gpus = sum(pod.gpus for pod in pods[name])
-        text = f"its servers' {len(pods[name])} pods with {gpus} GPUs fill {need} nodes of {group.facts.gpus} GPUs"
-        if need > group.size.max:
-            text = f"{group.size.max}, but {text}; raise it, or lower replicas or gpus"
+        what = f"its servers' {len(pods[name])} pods with {gpus} GPUs"
+        if (fewest := sizing.fewest_nodes(pods[name], group.facts)) > group.size.max:
+            text = f"{group.size.max}, but {what} need at least {fewest} nodes; raise it, or lower replicas or gpus"
             yield Finding(_key("nodeGroups", name, "size", "max"), text)
-        elif need > group.size.desired:
-            text = f"{group.size.desired}, but {text}: the others stay Pending, and `up` waits for none of them"
+        elif (need := sizing.nodes_needed(pods[name], group.facts)) > group.size.desired:
+            text = (
+                f"{group.size.desired}, but {what} fill {need} nodes: the others stay Pending, and `up` waits for none"
+            )
             yield Finding(_key("nodeGroups", name, "size", "desired"), text, refuses=False)
 
 
@@ -708,37 +832,39 @@ _READERS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def check(raw: Mapping[str, Any], aws: Mapping[str, Any], stack: str) -> tuple[Settings | None, list[Finding]]:
+def check(config: Mapping[str, Any], stack: str) -> tuple[Settings | None, list[Finding]]:
     """Checks a stack file's values.
 
     Args:
-        raw: The `faststart:` keys without their prefix, as plain JSON values.
-        aws: The `aws:` keys likewise.
+        config: The stack's configuration by full key (`faststart:storage`, `aws:region`), as plain JSON values.
         stack: The stack's name, for the default cluster name.
 
     Returns:
         The settings (None where something refuses) and all findings, in the order of the sections.
     """
-    values = {field.alias: raw.get(str(field.alias)) for field in _SECTIONS.values()} | {"aws": aws}
-    cluster = values["cluster"] if values["cluster"] is not None else {}
-    if isinstance(cluster, Mapping):
-        values["cluster"] = {"name": f"faststart-{stack}", **cluster}
-    known = [str(field.alias) for name, field in _SECTIONS.items() if name != "aws"]
-    findings = [Finding(_key(key), _no_such_key(key, known)) for key in raw if key not in known]
+    keys = {name: "aws" if name == "aws" else _key(str(field.alias)) for name, field in _SECTIONS.items()}
+    values = {name: config.get(key) for name, key in keys.items()}
+    values["aws"] = {key.partition(":")[2]: value for key, value in config.items() if key.startswith("aws:")}
+    # An empty section is null in YAML, and an empty text where the engine hands it over.
+    values = {name: None if value == "" else value for name, value in values.items()}
+    if isinstance(cluster := values["cluster"] or {}, Mapping):
+        default = "faststart-" + re.sub(r"[^0-9A-Za-z_-]", "-", stack)
+        values["cluster"] = {"name": default[:100], **cluster}
+    findings = list(_unknown_keys(config, [key for key in keys.values() if key != "aws"]))
     sections: dict[str, Any] = {}
     declared: dict[str, list[str]] = {}
     for name, field in _SECTIONS.items():
-        value, prefix = values[str(field.alias)], "aws:" if name == "aws" else _key(str(field.alias))
+        value, key = values[name], keys[name]
         if value is None and not field.is_required():
             sections[name] = field.get_default(call_default_factory=True)
         elif name in _ENTRIES and isinstance(value, Mapping):
             sections[name] = {}
             for entry, content in value.items():
-                read, wrong = _read(name, {entry: content}, prefix)
+                read, wrong = _read(name, {entry: content}, key)
                 sections[name] |= read or {}
                 findings += wrong
         else:
-            read, wrong = _read(name, {} if value is None else value, prefix)
+            read, wrong = _read(name, {} if value is None else value, key)
             findings += wrong
             if not wrong:
                 sections[name] = read
@@ -752,6 +878,19 @@ def check(raw: Mapping[str, Any], aws: Mapping[str, Any], stack: str) -> tuple[S
     return Settings.model_construct(stack=stack, **sections), findings
 
 
+# Namespaces of configuration that other packages read.
+_OTHER_NAMESPACES = ("aws", "pulumi", "eks", "kubernetes")
+
+
+def _unknown_keys(config: Mapping[str, Any], known: list[str]) -> Iterator[Finding]:
+    for key in config:
+        namespace, _, name = key.partition(":")
+        if namespace == PROJECT and key not in known:
+            yield Finding(key, _no_such_key(name, [one.partition(":")[2] for one in known]))
+        elif namespace not in (PROJECT, *_OTHER_NAMESPACES):
+            yield Finding(key, f"nothing reads the namespace {namespace}; use {PROJECT}:{name}, or leave it out")
+
+
 def load() -> Settings:
     """Reads the stack's configuration.
 
@@ -761,15 +900,10 @@ def load() -> Settings:
     Raises:
         pulumi.RunError: The stack file has mistakes; the message names all of them, and nothing was created.
     """
-    keys = {**pulumi.runtime.get_config_env(), **CONFIG.get()}
-
-    def plain(namespace: str) -> dict[str, Any]:
-        config = pulumi.Config(namespace)
-        names = [key.split(":", 1)[1] for key in keys if key.startswith(f"{namespace}:")]
-        return {name: _json(config.get(name)) for name in names}
-
+    raw = {**pulumi.runtime.get_config_env(), **CONFIG.get()}
+    texts = {key: pulumi.Config(key.partition(":")[0]).get(key.partition(":")[2]) for key in raw}
     stack = pulumi.get_stack()
-    settings, findings = check(plain(PROJECT), plain("aws"), stack)
+    settings, findings = check({key: _value(text) for key, text in texts.items()}, stack)
     for finding in findings:
         if not finding.refuses:
             pulumi.log.warn(str(finding))
@@ -780,12 +914,9 @@ def load() -> Settings:
     return settings
 
 
-def _json(text: str | None) -> Any:
-    """The value of a key: structured ones are JSON, plain ones are what they are."""
-    try:
-        return json.loads(text) if text is not None else None
-    except ValueError:
-        return text
+def _value(text: str | None) -> Any:
+    """The value of a key: mappings and lists come as JSON, and everything else is a text."""
+    return json.loads(text) if text and text[0] in "{[" else text
 
 
 def _read(section: str, value: Any, prefix: str) -> tuple[Any, list[Finding]]:
@@ -804,21 +935,24 @@ def _finding(detail: ErrorDetails, prefix: str, annotation: Any) -> Finding:
     match detail["type"]:
         case "extra_forbidden":
             text = _no_such_key(str(where[-1]), _keys(annotation, where[:-1]))
+            if _section_at(annotation, where[:-1]) is NodeGroupSettings and where[-1] in _PLACES:
+                text = "GPU nodes always stand in network.dataZone, where Lustre is; leave it out"
         case "missing":
             text = f"is missing: {_description(annotation, where)}"
         case "literal_error":
-            text = f"{given!r} is not accepted; use {context['expected']}"
+            text = f"{_shown(given)} is not accepted; use {context['expected']}".replace("'", '"')
         case "string_type":
-            text = f"a text is wanted, not {given!r}; put it in quotes"
+            quotes = "; put it in quotes" if isinstance(given, (int, float)) else ""
+            text = f"a text is wanted, not {_shown(given)}{quotes}"
         case "int_type" | "int_parsing" | "int_from_float":
-            text = f"a whole number is wanted, not {given!r}"
+            text = f"a whole number is wanted, not {_shown(given)}"
         case "bool_type" | "bool_parsing":
-            text = f"true or false is wanted, not {given!r}"
+            text = f"true or false is wanted, not {_shown(given)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             keys = _keys(annotation, where)
-            text = f"a mapping is wanted, not {given!r}" + (f"; keys: {', '.join(keys)}" if keys else "")
+            text = f"a mapping is wanted, not {_shown(given)}" + (f"; keys: {', '.join(keys)}" if keys else "")
         case "list_type":
-            text = f"a list is wanted, not {given!r}"
+            text = f"a list is wanted, not {_shown(given)}"
         case "greater_than_equal":
             text = f"{given} is too small; use {context['ge']} or more"
         case "less_than_equal":
@@ -827,9 +961,17 @@ def _finding(detail: ErrorDetails, prefix: str, annotation: Any) -> Finding:
             text = context["text"]
             where += [context["field"]] if context["field"] else []
         case _:
-            text = f"{detail['msg']} (given: {given!r})"
+            text = f"{detail['msg']} (given: {_shown(given)})"
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
-    return Finding(f"{prefix}{path}" if prefix[-1] != ":" else f"{prefix}{path[1:]}", text)
+    return Finding(f"aws:{path[1:]}" if prefix == "aws" else f"{prefix}{path}", text)
+
+
+_PLACES = ("zone", "zones", "dataZone", "availabilityZone", "subnetId", "subnetIds")
+
+
+def _shown(value: Any) -> str:
+    """A value as a stack file would hold it."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _section_at(annotation: Any, where: list[Any]) -> type[BaseModel] | None:
@@ -859,8 +1001,6 @@ def _description(annotation: Any, where: list[Any]) -> str:
 
 
 def _no_such_key(key: str, known: list[str]) -> str:
-    if key in ("zone", "zones", "availabilityZone", "subnetId", "subnetIds"):
-        return "not in this version: GPU nodes always stand in network.dataZone, where Lustre is; leave it out"
     near = difflib.get_close_matches(key, known, n=1)
     meant = f" (did you mean {near[0]}?)" if near else ""
     return f"no such key in this version{meant}; use {_one_of(known)}"

@@ -6,7 +6,7 @@ what the cluster then refuses.
 
 import ipaddress
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.instance_types import InstanceType
@@ -44,6 +44,16 @@ def lustre_capacity_problem(capacity_gib: int, throughput: int, *, efa: bool) ->
     return f"{capacity_gib} is no whole number of {step} GiB steps ({why}); use {use}, ..."
 
 
+def smallest_lustre_gib(throughput: int, *, efa: bool) -> int:
+    """The smallest capacity in GiB that FSx accepts at a throughput tier in MB/s per TiB."""
+    return _EFA_STEP_GIB[throughput] if efa else _PLAIN_MINIMUM_GIB
+
+
+def lustre_mib_per_second(capacity_gib: int, throughput: int) -> int:
+    """What the disks of a file system give all clients together, in MiB/s; `throughput` is in MB/s per TiB."""
+    return capacity_gib * throughput * 10**6 // (1024 * 2**20)
+
+
 def copy_space_gib(model_gib: int) -> int:
     """NVMe in GiB that a pod asks for to hold a copy of a model of `model_gib`: 5 % more, and its own files."""
     return math.ceil(model_gib * 1.05) + SERVER_FILES_GIB
@@ -62,7 +72,7 @@ class PodSize:
     nvme_gib: int
 
 
-def nodes_needed(pods: Iterable[PodSize], instance_type: InstanceType) -> int:
+def nodes_needed(pods: Sequence[PodSize], instance_type: InstanceType) -> int:
     """Nodes of one type that these pods fill, placed one after the other, the largest first.
 
     Raises:
@@ -79,6 +89,15 @@ def nodes_needed(pods: Iterable[PodSize], instance_type: InstanceType) -> int:
         node[0] -= pod.gpus
         node[1] -= pod.nvme_gib
     return len(free)
+
+
+def fewest_nodes(pods: Sequence[PodSize], instance_type: InstanceType) -> int:
+    """Nodes of one type without which these pods cannot run, however they are placed."""
+    if len(set(pods)) <= 1:
+        return nodes_needed(pods, instance_type)
+    gpus = sum(pod.gpus for pod in pods) / instance_type.gpus
+    nvme = sum(pod.nvme_gib for pod in pods) / model_space_gib(instance_type)
+    return math.ceil(max(gpus, nvme))
 
 
 def cpu_request(instance_type: InstanceType, gpus: int) -> int:
@@ -110,17 +129,20 @@ def startup_probe_failures(model_gib: int) -> int:
     return max(60, math.ceil((600 + 1.5 * gigabytes) / 10))
 
 
-def copy_seconds(model_gib: int) -> int:
-    """Seconds after which a copy of `model_gib` is given up: 0.5 GiB/s, a quarter of what three servers give over TCP.
+def copy_seconds(model_gib: int, file_system_mib_per_second: int, pods: int) -> int:
+    """Seconds after which a copy is given up.
 
-    5 Gbit/s a client and server pair over TCP is a field figure, so the bound stands well below it.
+    The bound is 512 MiB/s, a quarter of what a client gets over TCP from three servers (a field figure, so it stands
+    well below it), or half of the share that one of `pods` starting together has of what the file system's disks give.
     """
-    return math.ceil(model_gib / 0.5)
+    share = max(1, file_system_mib_per_second) / max(1, pods)
+    return math.ceil(model_gib * 1024 / min(512, share / 2))
 
 
-def progress_deadline_seconds(model_gib: int) -> int:
+def progress_deadline_seconds(model_gib: int, file_system_mib_per_second: int, pods: int) -> int:
     """Seconds until a roll-out counts as failed: 1200 for node and image, the copy, and the startup probe's budget."""
-    return 1200 + copy_seconds(model_gib) + 10 * startup_probe_failures(model_gib)
+    copy = copy_seconds(model_gib, file_system_mib_per_second, pods)
+    return 1200 + copy + 10 * startup_probe_failures(model_gib)
 
 
 # Which eighth of the VPC a zone's subnets take: by the zone's letter, so that adding or reordering zones moves none.

@@ -127,19 +127,32 @@ class ModelClaimsArgs:
 class ModelClaims(pulumi.ComponentResource):
     """The claims on the file system: read-write in faststart-system, read-only where servers run, and its folders.
 
+    Another file system goes through in one `up`: it is made first and the old one deleted last. In between, each
+    volume takes all that hangs on it along, from the pods down, and they are made anew from the volume up: a claim in
+    use and a bound volume would not go before (pvc-protection, pv-protection). The engine deletes, before a volume,
+    what it finds by two options:
+
+    - `replace_with` the volume: what is changed in place otherwise and has pods, such as a server. It goes first.
+    - `replace_on_changes` of `spec`: what names the volume or its claim there and must go between the two.
+
+    The new one is empty: servers wait for their models. A pod that a person left on a claim holds the `up` up; with the
+    pod gone the next one goes on.
+
     Attributes:
         read_only: Name of the read-only claim in the models namespace.
+        read_only_volume: Its volume: what runs pods on the claim has it in `replace_with`.
         read_write: Name of the read-write claim in faststart-system.
     """
 
     read_only: pulumi.Output[str]
+    read_only_volume: pulumi.Resource
     read_write: pulumi.Output[str]
 
     def __init__(self, name: str, args: ModelClaimsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("faststart:infra:ModelClaims", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        read_write = _claim(f"{name}-rw", args, "rw", SYSTEM_NAMESPACE, child)
-        read_only = _claim(f"{name}-ro", args, "ro", MODELS_NAMESPACE, child)
+        _, read_write = _claim(f"{name}-rw", args, "rw", SYSTEM_NAMESPACE, child)
+        self.read_only_volume, read_only = _claim(f"{name}-ro", args, "ro", MODELS_NAMESPACE, child)
         _storage_init(f"{name}-init", read_write.metadata.name, child)
         self.read_write = read_write.metadata.name
         self.read_only = read_only.metadata.name
@@ -148,7 +161,7 @@ class ModelClaims(pulumi.ComponentResource):
 
 def _claim(
     name: str, args: ModelClaimsArgs, mode: str, namespace: str, opts: pulumi.ResourceOptions
-) -> k8s.core.v1.PersistentVolumeClaim:
+) -> tuple[k8s.core.v1.PersistentVolume, k8s.core.v1.PersistentVolumeClaim]:
     """A volume and its claim. `ro` is an option of the mount, so that no pod can ask for more."""
     claim_name = f"faststart-models-{mode}"
     size = {"storage": _CLAIM_SIZE}
@@ -184,7 +197,7 @@ def _claim(
         },
         opts=opts,
     )
-    return k8s.core.v1.PersistentVolumeClaim(
+    claim = k8s.core.v1.PersistentVolumeClaim(
         f"{name}-claim",
         metadata={"name": claim_name, "namespace": namespace},
         spec={
@@ -193,8 +206,9 @@ def _claim(
             "volume_name": volume.metadata.name,
             "resources": {"requests": size},
         },
-        opts=opts,
+        opts=opts.merge(pulumi.ResourceOptions(replace_on_changes=["spec"])),
     )
+    return volume, claim
 
 
 def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.ResourceOptions) -> k8s.batch.v1.Job:
@@ -242,5 +256,7 @@ def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.Resourc
                 },
             },
         },
-        opts=opts.merge(pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(create="15m"))),
+        opts=opts.merge(
+            pulumi.ResourceOptions(replace_on_changes=["spec"], custom_timeouts=pulumi.CustomTimeouts(create="15m"))
+        ),
     )

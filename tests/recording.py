@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 import runpy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import pulumi.runtime
 import yaml
 from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
+
+from infra.settings import Settings, check
 
 ROOT = Path(__file__).parent.parent
 STACKS = {path.name.split(".")[1]: path for path in sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))}
@@ -35,6 +37,20 @@ class StrictLoader(yaml.SafeLoader):
 def stack_config(stack: str) -> dict[str, Any]:
     """The `config` of a stack file, as plain values by full key."""
     return yaml.load(STACKS[stack].read_text(), StrictLoader)["config"]
+
+
+@functools.cache
+def stack_settings(stack: str) -> Settings:
+    """What a stack file says once it is checked, defaults included: where tests take what they expect of a stack."""
+    return checked(stack_config(stack), stack)
+
+
+def checked(config: Mapping[str, Any], stack: str) -> Settings:
+    """The settings of a configuration that is good."""
+    settings, findings = check(config, stack)
+    mistakes = "\n".join(str(finding) for finding in findings if finding.refuses)
+    assert settings is not None, f"stack {stack} is refused:\n{mistakes}"
+    return settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +75,19 @@ class Registered:
 
 @dataclass
 class Recording:
-    """All that a run of the program registered, in order; `outputs` are the stack's."""
+    """All that a run of the program registered, in order; `outputs` are the stack's, `settings` what it ran with."""
 
+    stack: str
+    config: Mapping[str, Any]
     resources: list[Registered] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     secret_outputs: set[str] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The settings of the configuration that was run, defaults included."""
+        return checked(self.config, self.stack)
 
     def of(self, token: str) -> list[Registered]:
         """The registrations of a type."""
@@ -238,7 +261,7 @@ def _run_stack_file(stack: str, program: Path) -> Recording:
 
 
 def _run(stack: str, values: Mapping[str, Any], program: Path) -> Recording:
-    recording = Recording()
+    recording = Recording(stack, values)
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
     def in_context() -> None:
@@ -269,10 +292,3 @@ def _run(stack: str, values: Mapping[str, Any], program: Path) -> Recording:
 
     contextvars.copy_context().run(in_context)
     return recording
-
-
-def pods(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The pod specs of a recording, by the name of the object that makes them."""
-    for resource in recording.kubernetes():
-        if template := resource.inputs.get("spec", {}).get("template"):
-            yield resource.name, template["spec"]

@@ -1,5 +1,6 @@
 """What must stand before what: GPU nodes come last, since every minute that they wait is paid for."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,31 +9,39 @@ from tests import recording
 from tests.recording import Recording, Registered
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+RELEASE = "kubernetes:helm.sh/v3:Release"
 
 
 def gpu_groups(stack: Recording) -> list[Registered]:
-    return [group for group in stack.of(NODE_GROUP) if group.name != "system"]
+    return [group for group in stack.of(NODE_GROUP) if "GpuNodeGroup$" in group.urn]
+
+
+def csi_releases(stack: Recording) -> list[Registered]:
+    """The CSI driver's release; none where the stack switches it off."""
+    return [one for one in stack.of(RELEASE) if one.inputs["chart"].endswith("aws-fsx-csi-driver")]
 
 
 @pytest.mark.parametrize(
     "token",
     [
         "aws:fsx/lustreFileSystem:LustreFileSystem",
-        "kubernetes:helm.sh/v3:Release",
+        RELEASE,
         "kubernetes:core/v1:PersistentVolumeClaim",
         "kubernetes:core/v1:PersistentVolume",
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:ConfigMap",
         "aws:eks/addon:Addon",
         "aws:ec2/route:Route",
+        "aws:ec2/routeTableAssociation:RouteTableAssociation",
         "eks:index:Cluster",
     ],
 )
 def test_gpu_nodes_wait_for_all_that_their_pods_need(stack: Recording, token: str) -> None:
+    needed = {one.urn for one in stack.of(token)}
+
+    assert needed or (token == RELEASE and not stack.settings.charts())
     for group in gpu_groups(stack):
-        before = stack.before(group)
-        assert {one.urn for one in stack.of(token)} <= before
-        assert stack.of(token)
+        assert needed <= stack.before(group)
 
 
 def test_gpu_nodes_wait_for_the_system_nodes_and_not_the_other_way(stack: Recording) -> None:
@@ -69,6 +78,69 @@ def test_the_file_system_and_the_control_plane_do_not_wait_for_each_other(stack:
 
     assert file_system.urn not in stack.before(cluster)
     assert cluster.urn not in stack.before(file_system)
+
+
+def test_who_uses_a_role_waits_for_all_of_its_policies_and_loses_them_last(stack: Recording) -> None:
+    """A role's name alone is no order: a node would not join, and a CNI would get no address, for the time between."""
+    policies = [
+        *stack.of("aws:iam/rolePolicyAttachment:RolePolicyAttachment"),
+        *stack.of("aws:iam/rolePolicy:RolePolicy"),
+    ]
+    users: dict[str, set[str]] = {}
+    for role in stack.of("aws:iam/role:Role"):
+        arn = json.dumps(f"arn:aws:test:::{role.name}")
+        granted = {one.urn for one in policies if one.inputs["role"] == role.name}
+        using = [one for one in stack.resources if arn in json.dumps(one.inputs)]
+        assert granted, role.name
+        # Each itself, not by way of something else that it happens to wait for.
+        assert [one.urn for one in using if not granted <= one.depends_on] == []
+        users[role.name] = {one.name for one in using}
+
+    assert users == {
+        "cluster-cni": {"cluster-vpc-cni"},
+        "nodes-role": {group.name for group in stack.of(NODE_GROUP)},
+        **({"plugins-fsx-csi": {"plugins-fsx-csi"}} if csi_releases(stack) else {}),
+    }
+
+
+def test_a_nat_gateway_waits_for_the_way_out_of_its_subnet(stack: Recording) -> None:
+    """AWS refuses none without it, but what starts behind it would reach no registry."""
+    public_route = stack.one("aws:ec2/route:Route", "network-public-default")
+    associations = {
+        one.inputs["subnetId"]: one for one in stack.of("aws:ec2/routeTableAssociation:RouteTableAssociation")
+    }
+
+    assert public_route.inputs["gatewayId"] == "network-internet-id"
+    for gateway in stack.of("aws:ec2/natGateway:NatGateway"):
+        association = associations[gateway.inputs["subnetId"]]
+        assert association.inputs["routeTableId"] == public_route.inputs["routeTableId"]
+        assert {public_route.urn, association.urn} <= stack.before(gateway)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "aws:ec2/route:Route",
+        "aws:ec2/routeTableAssociation:RouteTableAssociation",
+        "aws:ec2/natGateway:NatGateway",
+    ],
+)
+def test_system_nodes_wait_for_their_way_out(stack: Recording, token: str) -> None:
+    assert {one.urn for one in stack.of(token)} <= stack.before(stack.one(NODE_GROUP, "system"))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "kubernetes:core/v1:PersistentVolume",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "kubernetes:batch/v1:Job",
+    ],
+)
+def test_what_is_mounted_waits_for_the_csi_driver_that_mounts_it(stack: Recording, token: str) -> None:
+    """At destroy the driver goes after the last pod that needs it to unmount."""
+    for one in stack.of(token):
+        assert {release.urn for release in csi_releases(stack)} <= stack.before(one)
 
 
 @pytest.mark.parametrize(

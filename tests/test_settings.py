@@ -1,16 +1,18 @@
 """Each rule of the stack file: the mistake it refuses, and the good case beside it."""
 
 import copy
+import json
 from typing import Any
 
 import pulumi
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic.alias_generators import to_snake
 
 from infra import sizing
 from infra.instance_types import CPU_TYPES, GPU_TYPES, INSTANCE_TYPES
-from infra.settings import Finding, Settings, check
+from infra.settings import Finding, Settings, _value, check
 from tests import recording
 
 ROLE = "arn:aws:iam::111122223333:role/deploy"
@@ -39,30 +41,39 @@ def changed(changes: dict[str, Any], base: dict[str, Any] = STACK) -> dict[str, 
     """A stack with values set (or deleted) by dotted key."""
     values = copy.deepcopy(base)
     for key, value in changes.items():
-        *path, last = key.split(".")
+        *path, last = key.split(".") if ":" not in key else [key]
         place = values
         for part in path:
             place = place.setdefault(part, {})
         if value is DELETE:
-            del place[last]
+            place.pop(last, None)
         else:
             place[last] = value
     return values
 
 
+def findings(changes: dict[str, Any], aws: dict[str, Any] | None = None) -> list[Finding]:
+    provider = {name: value for name, value in {**AWS, **(aws or {})}.items() if value is not DELETE}
+    return check(config(changed(changes), provider), "test")[1]
+
+
+def config(stack: dict[str, Any], aws: dict[str, Any]) -> dict[str, Any]:
+    """A stack and the provider's keys, as the stack file spells them; a key with a namespace stays as it is."""
+    named = {key if ":" in key else f"faststart:{key}": value for key, value in stack.items()}
+    return named | {f"aws:{key}": value for key, value in aws.items()}
+
+
 def refusals(changes: dict[str, Any], aws: dict[str, Any] | None = None) -> list[Finding]:
-    _, findings = check(changed(changes), {**AWS, **(aws or {})}, "test")
-    return [finding for finding in findings if finding.refuses]
+    return [finding for finding in findings(changes, aws) if finding.refuses]
 
 
 def warnings(changes: dict[str, Any], aws: dict[str, Any] | None = None) -> list[str]:
-    _, findings = check(changed(changes), {**AWS, **(aws or {})}, "test")
-    return [finding.key for finding in findings if not finding.refuses]
+    return [finding.key for finding in findings(changes, aws) if not finding.refuses]
 
 
 def settings(changes: dict[str, Any] | None = None) -> Settings:
-    read, findings = check(changed(changes or {}), AWS, "test")
-    assert read is not None, findings
+    read, found = check(config(changed(changes or {}), AWS), "test")
+    assert read is not None, found
     return read
 
 
@@ -73,6 +84,9 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
     ({"network.cidr": "10.20.0.0/21"}, "network.cidr", "too small", {"network.cidr": "192.168.0.0/16"}),
     ({"network.cidr": "10.20.1.0/16"}, "network.cidr", "use one like 10.20.0.0/16", {"network.cidr": "10.21.0.0/16"}),
     ({"network.cidr": "8.8.0.0/16"}, "network.cidr", "no private range", {"network.cidr": "172.16.0.0/16"}),
+    ({"network.cidr": "127.0.0.0/16"}, "network.cidr", "use one inside 10.0.0.0/8", {"network.cidr": "10.0.0.0/16"}),
+    ({"network.cidr": "10.20.0.0/255.255.0.0"}, "network.cidr", "use 10.20.0.0/16", {"network.cidr": "10.20.0.0/16"}),
+    ({"network.zone": ["us-east-1a"]}, "network.zone", "did you mean zones?", {}),
     ({"network.cidr": "172.20.0.0/16"}, "network.cidr", "overlaps", {"network.cidr": "172.21.0.0/16"}),
     ({"network.zones": ["us-east-1a"]}, "network.zones", "at least two", {"network.zones": ["us-east-1b", "us-east-1a"]}),
     ({"network.zones": ["us-east-1a"] * 2}, "network.zones", "twice", {"network.zones": ["us-east-1a", "us-east-1c"]}),
@@ -89,11 +103,11 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         {"network.zones": ["us-east-1a", "us-east-1b", "us-east-1c"]},
     ),
     ({"network.dataZone": "us-east-1c"}, "network.dataZone", "us-east-1a or us-east-1b", {"network.dataZone": "us-east-1b"}),
-    ({"network.nat": "none"}, "network.nat", "'single' or 'perZone'", {"network.nat": "perZone"}),
+    ({"network.nat": "none"}, "network.nat", '"single" or "perZone"', {"network.nat": "perZone"}),
     # The cluster.
     ({"cluster.name": "-x"}, "cluster.name", "EKS cluster name", {"cluster.name": "x"}),
-    ({"cluster.version": "1.34"}, "cluster.version", "'1.35' or '1.36'", {"cluster.version": "1.36"}),
-    ({"cluster.version": 1.35}, "cluster.version", "'1.35'", {"cluster.version": "1.35"}),
+    ({"cluster.version": "1.34"}, "cluster.version", '"1.35" or "1.36"', {"cluster.version": "1.36"}),
+    ({"cluster.version": 1.35}, "cluster.version", '"1.35"', {"cluster.version": "1.35"}),
     (
         {"cluster.endpoint": {"public": True}},
         "cluster.endpoint.cidrs",
@@ -123,7 +137,7 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
     (
         {"cluster.access.entries": {"a": {"roleArn": ROLE, "policy": "root"}}},
         "cluster.access.entries.a.policy",
-        "'clusterAdmin', 'admin', 'edit' or 'view'",
+        '"clusterAdmin", "admin", "edit" or "view"',
         {"cluster.access.entries": {"a": {"roleArn": ROLE, "policy": "edit", "namespaces": ["models"]}}},
     ),
     (
@@ -131,6 +145,18 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         "cluster.access.entries.a.namespaces",
         "leave them out",
         {"cluster.access.entries": {"a": {"roleArn": ROLE, "policy": "clusterAdmin"}}},
+    ),
+    (
+        {"cluster.access.entries": {name: {"roleArn": ROLE, "policy": "view"} for name in ("a", "b")}},
+        "cluster.access.entries.b.roleArn",
+        "the role of a already",
+        {"cluster.access.entries": {name: {"roleArn": ROLE + name, "policy": "view"} for name in ("a", "b")}},
+    ),
+    (
+        {"cluster.access.entries": {"a": {"roleArn": ROLE, "policy": "view", "namespaces": ["Bad NS"]}}},
+        "cluster.access.entries.a.namespaces[0]",
+        "no namespace",
+        {"cluster.access.entries": {"a": {"roleArn": ROLE, "policy": "view", "namespaces": ["good-ns"]}}},
     ),
     # Nodes.
     (
@@ -158,7 +184,7 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         "no GPU type",
         {"nodeGroups.p5.instanceType": "p5en.48xlarge"},
     ),
-    ({"nodeGroups.p5.capacity": "block"}, "nodeGroups.p5.capacity", "'onDemand' or 'spot'", {"nodeGroups.p5.capacity": "spot"}),
+    ({"nodeGroups.p5.capacity": "block"}, "nodeGroups.p5.capacity", '"onDemand" or "spot"', {"nodeGroups.p5.capacity": "spot"}),
     (
         {"nodeGroups.p5.size": {"desired": 3, "max": 2}},
         "nodeGroups.p5.size",
@@ -169,7 +195,12 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
     ({"nodeGroups.g6.efa": True}, "nodeGroups.g6.efa", "g6.8xlarge", {"nodeGroups.p5.efa": True}),
     ({"nodeGroups.p5.zone": "us-east-1b"}, "nodeGroups.p5.zone", "network.dataZone", {}),
     ({"nodeGroups.P5": {}}, "nodeGroups.P5", "node group name", {}),
+    ({"nodeGroups.system": {}}, "nodeGroups.system", "node group name", {}),
+    ({"nodeGroups.p5.size.desired": True}, "nodeGroups.p5.size.desired", "whole number", {"nodeGroups.p5.size.desired": "2"}),
+    ({"nodeGroups.p5": None}, "nodeGroups.p5.instanceType", "is missing", {}),
     # Storage.
+    ({"storage.efa": "yes"}, "storage.efa", "true or false", {"storage.efa": "true"}),
+    ({"storage.capacityGib": True}, "storage.capacityGib", "whole number", {"storage.capacityGib": "9600"}),
     ({"storage.capacityGib": 7200}, "storage.capacityGib", "use 4800, 9600, 14400", {"storage.capacityGib": 4800}),
     ({"storage.throughput": 200}, "storage.throughput", "125, 250, 500 or 1000", {"storage": {"capacityGib": 1200, "throughput": 250, "efa": False}}),
     (
@@ -196,7 +227,11 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
     ({"models.large.source": "path:/data/x"}, "models.large.source", "path:/fsx/", {}),
     ({"models.large.source": "path:/fsx/../etc"}, "models.large.source", "path:/fsx/", {}),
     ({"models.large.source": "path:/fsx/.faststart/staging"}, "models.large.source", "path:/fsx/models", {}),
-    ({"models.small.source": "path:/fsx/models/large/1"}, "models.small.source", "large already", {}),
+    ({"models.small.source": "path:/fsx/models/large/1"}, "models.small.source", "the folder of large", {}),
+    ({"models.large.source": "path:/fsx/models"}, "models.large.source", "<model>/<revision>", {}),
+    ({"models.large.source": "path:/fsx/a\n/b"}, "models.large.source", "<model>/<revision>", {}),
+    ({"models.large.source": "path:/fsx/$(HOME)"}, "models.large.source", "<model>/<revision>", {}),
+    ({"models.small.source": "path:/fsx/models/large/1/x"}, "models.small.source", "lies in, the folder of large", {}),
     ({"models.large.revision": "-"}, "models.large.revision", "revision", {"models.large.revision": "v1.0_b"}),
     ({"models.large.revision": 2507}, "models.large.revision", "put it in quotes", {"models.large.revision": "2507"}),
     ({"models.La": {}}, "models.La", "model name", {}),
@@ -222,8 +257,15 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         "v0.25",
         {"modelServers.big.image": "vllm/vllm-openai:v0.25.1"},
     ),
-    ({"modelServers.big.args": ["--port=80"]}, "modelServers.big.args", "port 8000", {"modelServers.big.args": ["--seed", "1"]}),
+    ({"modelServers.big.args": ["--port=80"]}, "modelServers.big.args", "it is 8000", {"modelServers.big.args": ["--seed", "1"]}),
     ({"modelServers.big.args": ["--api-key"]}, "modelServers.big.args", "process list", {}),
+    ({"modelServers.big.args": ["--api_key=x"]}, "modelServers.big.args", "process list", {}),
+    ({"modelServers.big.args": ["--api-k", "x"]}, "modelServers.big.args", "process list", {}),
+    ({"modelServers.big.args": ["--tensor_parallel_size=4"]}, "modelServers.big.args", "gpus decides it", {}),
+    ({"modelServers.big.args": ["-pp", "2"]}, "modelServers.big.args", "more GPUs", {"modelServers.big.args": ["--max-model-len", "8192", "--model-impl=auto"]}),
+    ({"modelServers.big.replicas": 10**9}, "modelServers.big.replicas", "use 1000 or less", {"modelServers.big.replicas": 0}),
+    ({"modelServers.big.image": "Docker.io/VLLM/Foo:v1"}, "modelServers.big.image", "no image reference", {"modelServers.big.image": "Docker.io/vllm/foo:v1"}),
+    ({"modelServers.big.image": "a//b::v1"}, "modelServers.big.image", "no image reference", {"modelServers.big.image": "a/b_c/d-e:v1_2.3"}),
     ({"modelServers.big.args": "--seed 1"}, "modelServers.big.args", "a list is wanted", {}),
     (
         {"modelServers.big.preload": {"parallelCopies": 0}},
@@ -256,18 +298,18 @@ def test_a_mistake_is_refused_by_its_stack_key_and_its_good_twin_is_accepted(
 @pytest.mark.parametrize(
     ("aws", "key"),
     [
-        ({"region": None}, "aws:region"),
-        ({"allowedAccountIds": None}, "aws:allowedAccountIds"),
+        ({"region": DELETE}, "aws:region"),
+        ({"region": "cn-north-1"}, "aws:region"),
+        ({"region": "us-gov-west-1"}, "aws:region"),
+        ({"region": "east"}, "aws:region"),
+        ({"allowedAccountIds": DELETE}, "aws:allowedAccountIds"),
         ({"allowedAccountIds": []}, "aws:allowedAccountIds"),
         ({"allowedAccountIds": [111122223333]}, "aws:allowedAccountIds[0]"),
+        ({"defaultTags": {"tag": {"team": "x"}}}, "aws:defaultTags"),
     ],
 )
-def test_a_stack_that_does_not_pin_region_and_account_is_refused(aws: dict[str, Any], key: str) -> None:
-    values = {name: value for name, value in {**AWS, **aws}.items() if value is not None}
-
-    _, findings = check(STACK, values, "test")
-
-    assert key in [finding.key for finding in findings if finding.refuses]
+def test_a_stack_that_does_not_pin_region_account_and_tags_is_refused(aws: dict[str, Any], key: str) -> None:
+    assert key in [finding.key for finding in refusals({}, aws)]
 
 
 UNKNOWN = [
@@ -283,6 +325,64 @@ def test_an_unknown_key_is_refused_wherever_it_stands(key: str) -> None:
 
     assert [finding.key for finding in found] == [f"faststart:{key}"]
     assert "no such key in this version" in found[0].text
+
+
+def test_a_key_of_a_misspelt_namespace_is_refused() -> None:
+    (found,) = refusals({"fastart:plugins": {"efa": False}})
+
+    assert (found.key, "use faststart:plugins" in found.text) == ("fastart:plugins", True)
+    assert refusals({"pulumi:tags": {}, "kubernetes:x": 1}) == []
+
+
+@pytest.mark.parametrize("section", ["plugins", "mirrors", "systemNodes", "team", "cluster"])
+@pytest.mark.parametrize("empty", [None, ""])
+def test_a_section_left_empty_is_a_section_left_out(section: str, empty: Any) -> None:
+    assert refusals({section: empty}) == []
+    assert getattr(settings({section: empty}), to_snake(section)) == getattr(
+        settings({section: DELETE}), to_snake(section)
+    )
+
+
+@pytest.mark.parametrize(
+    "key", ["cluster.endpoint", "cluster.access", "modelServers.big.preload", "modelServers.big.args"]
+)
+def test_a_nested_key_left_empty_is_left_out(key: str) -> None:
+    assert refusals({key: None}) == []
+
+
+def test_a_team_that_is_a_number_can_be_written_in_quotes() -> None:
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config(STACK, AWS).items()}
+    values = {key: _value(text) for key, text in texts.items()} | {"faststart:team": _value("2507")}
+
+    read, found = check(values, "test")
+
+    assert read is not None, found
+    assert read.team == "2507"
+
+
+def test_a_stack_name_that_is_no_cluster_name_gives_a_good_default() -> None:
+    read, _ = check(config(STACK, AWS), "team.dev")
+
+    assert read is not None
+    assert read.cluster.name == "faststart-team-dev"
+
+
+def test_pods_of_different_widths_are_refused_by_their_sum_and_not_by_one_way_to_place_them() -> None:
+    pods = [4, 3, 3, 2, 2, 2]
+    servers = {f"s{i}": {"model": "small", "nodeGroup": "p5", "gpus": gpus} for i, gpus in enumerate(pods)}
+
+    assert refusals({"modelServers": servers}) == []
+    assert [
+        finding.key for finding in refusals({"modelServers": servers, "nodeGroups.p5.size": {"desired": 1, "max": 1}})
+    ] == ["faststart:nodeGroups.p5.size.max"]
+
+
+def test_pods_of_one_width_are_refused_where_they_cannot_share_a_node() -> None:
+    server = {"model": "small", "nodeGroup": "p5", "gpus": 5, "replicas": 3}  # 15 of 16 GPUs, but one pod a node
+
+    (found,) = refusals({"modelServers": {"s": server}})
+
+    assert found.key == "faststart:nodeGroups.p5.size.max"
 
 
 def test_a_key_that_is_nearly_right_is_met_with_the_right_one() -> None:
@@ -317,13 +417,19 @@ def test_mistakes_in_one_entry_hide_none_in_the_others() -> None:
     ("changes", "aws", "key"),
     [
         ({}, {}, "cluster.access.deployRole"),
+        ({}, {}, "cluster.endpoint.public"),
+        ({}, {}, "cluster.version"),
         ({"cluster.endpoint": {"public": True, "cidrs": ["0.0.0.0/0"]}}, {}, "cluster.endpoint.cidrs"),
-        ({"cluster.version": "1.36"}, {}, "cluster.version"),
+        ({"cluster.endpoint": {"public": True, "cidrs": ["128.0.0.0/1"]}}, {}, "cluster.endpoint.cidrs"),
+        ({"cluster.endpoint": {"public": True, "cidrs": ["10.0.0.0/8"]}}, {}, "cluster.endpoint.cidrs"),
         ({}, {}, "storage.efa"),
+        ({"storage": {"capacityGib": 1200, "throughput": 125, "efa": False}}, {}, "storage.throughput"),
         ({}, {}, "nodeGroups.g6.instanceType"),
         ({"nodeGroups.g6.instanceType": "g6.8xlarge"}, {}, "nodeGroups.g6.instanceType"),
         ({"models.large.sizeGib": 560}, {}, "models.large.sizeGib"),
         ({"nodeGroups.p5.size.desired": 0}, {}, "nodeGroups.p5.size.desired"),
+        ({"plugins": {"fsxCsi": False}}, {}, "plugins.fsxCsi"),
+        ({"plugins": {"nvidia": False}}, {}, "plugins.nvidia"),
     ],
 )
 def test_field_knowledge_and_risks_warn_and_do_not_refuse(
@@ -333,10 +439,14 @@ def test_field_knowledge_and_risks_warn_and_do_not_refuse(
     assert refusals(changes, aws) == []
 
 
-def test_the_good_stack_over_tcp_with_a_deploy_role_warns_of_nothing() -> None:
-    changes = {"storage.efa": False, "storage.capacityGib": 2400, "cluster.access.deployRole": ROLE}
+def test_a_stack_over_tcp_with_deploy_role_and_named_ranges_warns_only_of_what_aws_chooses() -> None:
+    changes = {
+        "storage.efa": False,
+        "cluster.access.deployRole": ROLE,
+        "cluster.endpoint": {"public": True, "cidrs": ["198.51.100.7/32"]},
+    }
 
-    assert warnings(changes, {"assumeRoles": [{"roleArn": ROLE}]}) == []
+    assert warnings(changes, {"assumeRoles": [{"roleArn": ROLE}]}) == ["faststart:cluster.version"]
 
 
 @pytest.mark.parametrize(
@@ -393,10 +503,8 @@ def test_settings_are_frozen() -> None:
 
 
 def test_a_refused_stack_raises_one_run_error_that_names_every_mistake() -> None:
-    config = {f"faststart:{key}": value for key, value in changed({"storage.capacityGib": 7200, "team": "a b"}).items()}
-
     with pytest.raises(pulumi.RunError) as raised:
-        recording.run("test", {**config, "aws:region": "us-east-1", "aws:allowedAccountIds": ["111122223333"]})
+        recording.run("test", config(changed({"storage.capacityGib": 7200, "team": "a b"}), AWS))
 
     lines = str(raised.value).splitlines()
     assert "2 mistakes" in lines[0]

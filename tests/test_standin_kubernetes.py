@@ -199,6 +199,49 @@ def test_what_an_object_cannot_change_is_replaced(lab: Lab):
     assert "spec.template.spec.hostNetwork" in found.detailedDiff
 
 
+@pytest.mark.parametrize(
+    ("token", "old", "new", "replaced"),
+    [
+        (VOLUME, {"csi": {"driver": "d", "volumeHandle": "a"}}, {"csi": {"driver": "d", "volumeHandle": "b"}}, True),
+        (VOLUME, {"capacity": {"storage": "1Gi"}}, {"capacity": {"storage": "2Gi"}}, False),
+        (CLAIM, {"volumeName": "a"}, {"volumeName": "b"}, True),
+        (
+            CLAIM,
+            {"resources": {"requests": {"storage": "1Gi"}}},
+            {"resources": {"requests": {"storage": "2Gi"}}},
+            False,
+        ),
+        (JOB, {"template": {"spec": pod()}}, {"template": {"spec": pod(hostNetwork=True)}}, True),
+        (JOB, {"template": {}, "backoffLimit": 1}, {"template": {}, "backoffLimit": 2}, False),
+        (SERVICE, {"ports": [{"port": 80}]}, {"ports": [{"port": 81}]}, False),
+        (SERVICE, {"clusterIP": "None"}, {"clusterIP": "172.20.0.9"}, True),
+    ],
+)
+def test_what_the_provider_replaces_an_object_for(
+    lab: Lab, token: str, old: dict[str, Any], new: dict[str, Any], *, replaced: bool
+):
+    skipped = {"name": "a", "annotations": {"pulumi.com/skipAwait": "true"}}
+    made = lab.kube.create(token, {"metadata": skipped, "spec": old})
+    found = lab.kube.diff(made, {"metadata": skipped, "spec": new})
+    assert found.detailedDiff
+    assert (bool(found.replaces), found.deleteBeforeReplace) == (replaced, replaced)
+
+
+def test_of_an_unknown_spec_nothing_is_said(lab: Lab):
+    made = lab.create(DEPLOYMENT, "a", **deployment())
+    found = lab.kube.diff(made, {"metadata": {"name": "a"}, "spec": wire.UNKNOWN})
+    assert (list(found.detailedDiff), list(found.replaces)) == (["spec"], [])
+
+
+def test_what_the_provider_would_change_in_place_but_the_api_server_does_not_let_it_is_refused(lab: Lab):
+    spec = {"csi": {"driver": "d", "volumeHandle": "a"}}
+    made = lab.create(VOLUME, "a", spec={**spec, "volumeMode": "Filesystem"})
+    changed = {"metadata": {"name": "a"}, "spec": {**spec, "volumeMode": "Block"}}
+    assert list(lab.kube.diff(made, changed).replaces) == []
+    text = "stand-in for kubernetes: PersistentVolume 'a' is invalid: spec.volumeMode: field is immutable"
+    assert refused(lab.kube.update, made, changed) == text
+
+
 def test_a_secret_is_still_one_in_the_outputs_and_after_a_refresh(lab: Lab):
     made = lab.create(SECRET, "a", "default", stringData=wire.secret({"token": "x"}))
     assert made.outputs["stringData"] == wire.secret({"token": "x"})

@@ -16,8 +16,9 @@ def test_the_urns_of_a_stack_are_those_of_its_list(stack: str) -> None:
     if os.environ.get("FASTSTART_WRITE_GOLDEN"):
         path.write_text("\n".join(urns) + "\n")
 
+    assert path.exists(), f"{stack} has no list yet: run `make golden`"
     assert urns == path.read_text().splitlines(), "a rename needs an alias, and a line in CHANGELOG"
 
 
 def test_no_list_is_left_of_a_stack_that_is_gone() -> None:
-    assert {path.stem for path in URNS.glob("*.txt")} == recording.STACKS.keys()
+    assert {path.stem for path in URNS.glob("*.txt")} <= recording.STACKS.keys()

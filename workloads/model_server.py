@@ -37,7 +37,9 @@ class ModelServerArgs:
         settings: One entry of the stack's `modelServers` section.
         model: The model that it serves.
         instance_type: The type of the nodes that it runs on.
+        file_system_mib_per_second: What the file system gives all clients together, in MiB/s, at the least.
         claim_name: The read-only claim on the models.
+        volume: The claim's volume: the pods go before it where it is replaced (see `infra.storage.ModelClaims`).
         team: The stack's `team`, where it has one.
         awaited: Whether `up` waits for the pods: not where some of them have no node to run on.
     """
@@ -45,7 +47,9 @@ class ModelServerArgs:
     settings: ModelServerSettings
     model: ModelSettings
     instance_type: InstanceType
+    file_system_mib_per_second: int
     claim_name: pulumi.Input[str]
+    volume: pulumi.Resource
     team: str | None
     awaited: bool
 
@@ -75,7 +79,7 @@ class ModelServer(pulumi.ComponentResource):
             "faststart.dev/revision": model.revision,
             **({"faststart.dev/team": args.team} if args.team else {}),
         }
-        deadline = sizing.progress_deadline_seconds(model.size_gib)
+        deadline = sizing.progress_deadline_seconds(model.size_gib, args.file_system_mib_per_second, settings.replicas)
         deployment = k8s.apps.v1.Deployment(
             f"{name}-vllm",
             metadata={
@@ -94,7 +98,9 @@ class ModelServer(pulumi.ComponentResource):
             },
             opts=child.merge(
                 pulumi.ResourceOptions(
-                    custom_timeouts=pulumi.CustomTimeouts(create=f"{deadline + 300}s", update=f"{deadline + 300}s")
+                    replace_with=[args.volume],
+                    delete_before_replace=True,
+                    custom_timeouts=pulumi.CustomTimeouts(create=f"{deadline + 300}s", update=f"{deadline + 300}s"),
                 )
             ),
         )
@@ -111,7 +117,7 @@ class ModelServer(pulumi.ComponentResource):
                 "selector": selector,
                 "ports": [{"name": "http", "port": PORT, "target_port": "http"}],
             },
-            # A Service is awaited until it has endpoints: its ten minutes start when the pods are up.
+            # A Service is awaited, for ten minutes, until none of its endpoints is pending.
             opts=child.merge(pulumi.ResourceOptions(depends_on=[deployment])),
         )
         self.url = pulumi.Output.format("http://{0}.{1}.svc:{2}/v1", service.metadata.name, MODELS_NAMESPACE, PORT)

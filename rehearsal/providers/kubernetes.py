@@ -42,26 +42,38 @@ CLUSTER_SCOPED = {
 
 _BORN_WITH_CLUSTER = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
+_VOLUME_SOURCES = (
+    "awsElasticBlockStore azureDisk azureFile cephfs cinder csi fc flexVolume flocker gcePersistentDisk glusterfs "
+    "hostPath iscsi local nfs photonPersistentDisk portworxVolume quobyte rbd scaleIO storageos vsphereVolume"
+)
 REPLACES = {
-    "Deployment": "spec.selector",
-    "DaemonSet": "spec.selector",
-    "StatefulSet": "spec.selector spec.serviceName spec.podManagementPolicy spec.revisionHistoryLimit "
-    "spec.volumeClaimTemplates",
-    "Job": "spec.template spec.selector spec.completions spec.parallelism",
-    "PersistentVolumeClaim": "spec",
-    "PersistentVolume": "spec.csi spec.nfs spec.local spec.hostPath spec.awsElasticBlockStore spec.nodeAffinity "
-    "spec.volumeMode",
-    "Service": "spec.clusterIP",
-    "StorageClass": "provisioner parameters reclaimPolicy volumeBindingMode",
-    "CSIDriver": "spec.attachRequired spec.podInfoOnMount",
-    "RoleBinding": "roleRef",
     "ClusterRoleBinding": "roleRef",
     "ConfigMap": "data binaryData",
-    "Secret": "data stringData type",
+    "DaemonSet": "spec.selector",
+    "Deployment": "spec.selector",
+    "Job": "spec.completions spec.parallelism spec.selector spec.template",
+    "PersistentVolume": " ".join(f"spec.{source}" for source in _VOLUME_SOURCES.split()),
+    "PersistentVolumeClaim": "spec.accessModes spec.selector spec.storageClassName spec.volumeName",
     "Release": "name namespace",
+    "ResourceQuota": "spec.scopes",
+    "RoleBinding": "roleRef",
+    "Secret": "type stringData data",
+    "Service": "spec.clusterIP",
+    "StatefulSet": "spec.podManagementPolicy spec.revisionHistoryLimit spec.selector spec.serviceName "
+    "spec.volumeClaimTemplates",
+    "StorageClass": "parameters provisioner",
 }
-"""What cannot change in place, beside kind and metadata's name and namespace: what the API server refuses to update,
-and what the real provider replaces on purpose."""
+"""What the real provider replaces for, beside metadata's name and namespace: `forceNew` in
+https://github.com/pulumi/pulumi-kubernetes/blob/9497796/provider/pkg/provider/diff.go (v4.32; without Pod's list);
+Release: its own `Diff` in helm_release.go."""
+
+IMMUTABLE = {
+    "CSIDriver": "spec.attachRequired spec.volumeLifecycleModes",
+    "PersistentVolume": "spec.nodeAffinity spec.volumeMode",
+    "PersistentVolumeClaim": "spec.dataSource spec.dataSourceRef spec.volumeMode",
+    "StorageClass": "reclaimPolicy volumeBindingMode",
+}
+"""What the provider tries to update and the API server then refuses (kubernetes/kubernetes: pkg/apis/*/validation)."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DOMAIN = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
@@ -158,6 +170,8 @@ class Kubernetes(StandIn):
         else:
             table = REPLACES.get(kind, "")
         table += " kind metadata.name metadata.namespace" if kind != "Release" else ""
+        # Of a `spec` that is unknown as a whole it says nothing: the real provider's answer then rests on how an
+        # unknown looks as JSON, and a program must not.
         return any(wire.under(path, prop) for prop in table.split())
 
     def name_is_fixed(self, res: Resource, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -211,6 +225,12 @@ class Kubernetes(StandIn):
             revision = (wire.at(state, "status.revision") or 0) + 1
             state |= self._release(new, new.get("namespace", self.namespace), new["name"], revision)
             return
+        fixed = IMMUTABLE.get(_kind(res), "").split()
+        for path, _ in wire.changes(old, new):
+            if any(wire.under(path, prop) for prop in fixed):
+                raise RefusedError(
+                    f"{_kind(res)} {new['metadata']['name']!r} is invalid: {wire.path_text(path)}: field is immutable"
+                )
         namespace = wire.at(state, "metadata.namespace")
         self._await(world, res, new, namespace, self._cluster())
         metadata = state["metadata"]

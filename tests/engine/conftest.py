@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rehearsal import program_copy, pulumi_cli
 from rehearsal.pulumi_cli import PulumiCli
@@ -87,7 +88,12 @@ def live(rehearsal: Rehearsal) -> Life:
         runs["grown"] = grown(rehearsal)
         runs["refused destroy"] = rehearsal.destroy()
         standing["refused destroy"] = rehearsal.standing()
-        runs["unprotect"] = rehearsal.unprotect()
+        ask_for_another_file_system(rehearsal)
+        runs["refused replacement"] = rehearsal.up()
+        standing["refused replacement"] = rehearsal.standing()
+        runs["replacement"] = rehearsal.unprotect()
+        standing["replacement"] = rehearsal.standing()
+        runs["after the replacement"] = rehearsal.preview(expect_no_changes=True)
         runs["destroy"] = rehearsal.destroy()
         standing["destroy"] = rehearsal.standing()
     life.git = git(rehearsal.root, "status", "--porcelain")
@@ -105,6 +111,17 @@ def grown(rehearsal: Rehearsal) -> Run:
         return rehearsal.preview()
     finally:
         file.write_text(text, encoding="utf-8")
+
+
+def ask_for_another_file_system(rehearsal: Rehearsal) -> None:
+    """By a change of the copied stack file that any stack allows: no EFA where it has it, else another data zone."""
+    config = yaml.safe_load(rehearsal.copied_stack_file.read_text(encoding="utf-8"))["config"]
+    if config["faststart:storage"]["efa"]:
+        rehearsal.command("config", "set", "--path", "faststart:storage.efa", "false", "--type", "bool")
+        return
+    network = config["faststart:network"]
+    zone = next(zone for zone in network["zones"] if zone != network["dataZone"])
+    rehearsal.command("config", "set", "--path", "faststart:network.dataZone", zone)
 
 
 @pytest.fixture(scope="session", params=STACK_FILES, ids=lambda file: file.name.split(".")[1])

@@ -1,5 +1,6 @@
 """Every stack on the real engine with the stand-in providers: plan, deploy, change, destroy, and in which order."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,16 @@ CLUSTER = "aws:eks/cluster:Cluster"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 LOG_GROUP = "aws:cloudwatch/logGroup:LogGroup"
+LAUNCH_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+SUBNET = "aws:ec2/subnet:Subnet"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 VOLUME = "kubernetes:core/v1:PersistentVolume"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 JOB = "kubernetes:batch/v1:Job"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+
+LABELLED = ("update", ("labels",))
+"""What EKS does to a node group without touching its nodes."""
 
 BEFORE_GPU_NODES = (FILE_SYSTEM, RELEASE, VOLUME, CLAIM, JOB)
 
@@ -83,10 +89,63 @@ def test_protected_data_stops_a_destroy_before_anything_is_deleted(life: Life) -
 
 
 def test_without_the_protection_a_destroy_leaves_nothing_that_bills(life: Life) -> None:
-    assert succeeded(life["unprotect"])
     assert succeeded(life["destroy"])
     assert set(life["destroy"].changes) == {"delete"}
     assert life.standing["destroy"] == []
+
+
+def test_protected_data_stops_its_replacement_before_anything_is_deleted(life: Life) -> None:
+    refused = life["refused replacement"]
+
+    assert refused.code == 1
+    assert "unable to replace resource" in refused.text
+    assert {step.op for step in refused.steps} <= {"same", "create", "update"}
+    assert set(life.standing["up"]) <= set(life.standing["refused replacement"])
+
+
+def test_without_the_protection_another_file_system_takes_the_old_one_s_place_in_one_up(life: Life) -> None:
+    assert succeeded(life["replacement"])
+    old, new = ([one for one in life.standing[when] if one.startswith(FILE_SYSTEM)] for when in ("up", "replacement"))
+
+    assert len(old) == len(new) == 1
+    assert old != new
+    assert succeeded(life["after the replacement"])
+    assert set(life["after the replacement"].changes) == {"same"}
+
+
+def test_pods_go_before_claims_volumes_and_the_old_file_system_and_come_back_on_the_new_one(life: Life) -> None:
+    """A real claim in use, and a volume that is bound, would stay Terminating."""
+    run = life["replacement"]
+    gone, made = "delete-replaced", "create-replacement"
+    for users, claim in ((DEPLOYMENT, "-ro-"), (JOB, "-rw-")):
+        chain = [
+            steps(run, made, FILE_SYSTEM),
+            steps(run, gone, users),
+            *(steps(run, gone, type_, lambda step, claim=claim: claim in step.name) for type_ in (CLAIM, VOLUME)),
+            *(steps(run, made, type_, lambda step, claim=claim: claim in step.name) for type_ in (VOLUME, CLAIM)),
+            steps(run, made, users),
+            steps(run, gone, FILE_SYSTEM),
+        ]
+        for first, then in itertools.pairwise(chain):
+            assert ended_before(first, then), (first, then)
+    for type_ in (VOLUME, CLAIM, JOB, DEPLOYMENT):
+        created = {step.urn for step in steps(life["up"], "create", type_)}
+        assert {step.urn for step in steps(run, made, type_)} == created
+
+
+def test_another_file_system_replaces_no_node_group_whose_own_place_is_the_same(life: Life) -> None:
+    run = life["replacement"]
+    moved = bool([step for step in run.steps if step.type == SUBNET and step.op != "same"])
+    nodes = {step.op for step in run.steps if step.type == NODE_GROUP and (step.op, diffs(run, step)) != LABELLED}
+
+    assert {step.op for step in run.steps if step.type == LAUNCH_TEMPLATE} == {"same"}
+    assert moved or nodes == {"same"}
+
+
+def diffs(run: Run, step: Step) -> tuple[str, ...]:
+    """The inputs that change in a step."""
+    found = [one["metadata"] for event in run.events for kind, one in event.items() if kind == "resourcePreEvent"]
+    return next(tuple(one.get("diffs") or ()) for one in found if (one["op"], one["urn"]) == (step.op, step.urn))
 
 
 def test_gpu_nodes_start_after_all_that_their_servers_wait_for(life: Life) -> None:
