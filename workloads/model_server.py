@@ -79,15 +79,16 @@ class ModelServer(pulumi.ComponentResource):
             "faststart.dev/revision": model.revision,
             **({"faststart.dev/team": args.team} if args.team else {}),
         }
+        metadata: k8s.meta.v1.ObjectMetaArgsDict = {
+            "name": self.object_name,
+            "namespace": MODELS_NAMESPACE,
+            "labels": labels,
+            "annotations": {} if args.awaited else {"pulumi.com/skipAwait": "true"},
+        }
         deadline = sizing.progress_deadline_seconds(model.size_gib, args.file_system_mib_per_second, settings.replicas)
         deployment = k8s.apps.v1.Deployment(
             f"{name}-vllm",
-            metadata={
-                "name": self.object_name,
-                "namespace": MODELS_NAMESPACE,
-                "labels": labels,
-                "annotations": {} if args.awaited else {"pulumi.com/skipAwait": "true"},
-            },
+            metadata=metadata,
             spec={
                 "replicas": settings.replicas,
                 "selector": {"match_labels": selector},
@@ -106,12 +107,7 @@ class ModelServer(pulumi.ComponentResource):
         )
         service = k8s.core.v1.Service(
             f"{name}-service",
-            metadata={
-                "name": self.object_name,
-                "namespace": MODELS_NAMESPACE,
-                "labels": labels,
-                "annotations": {} if args.awaited else {"pulumi.com/skipAwait": "true"},
-            },
+            metadata=metadata,
             spec={
                 "type": "ClusterIP",
                 "selector": selector,

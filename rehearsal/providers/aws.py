@@ -13,7 +13,7 @@ from typing import Any
 
 from rehearsal.providers import aws_rules, sdk_types, wire
 from rehearsal.providers.aws_types import CLUSTER, KINDS, LOG_GROUP, OUTPUTS, PARTS, TEMPLATE, kind_of
-from rehearsal.providers.protocol import RefusedError, Resource, StandIn, World, new_hex
+from rehearsal.providers.protocol import RefusedError, Resource, ResourceStandIn, World, new_hex
 from rehearsal.providers.sdk_types import Problem
 
 NO_ACCOUNT = "000000000000"
@@ -23,7 +23,7 @@ _NAMES = ("name", "nodeGroupName")  # properties for which the real provider mak
 _SAME_VERSION = {"tags", "defaultVersion", "updateDefaultVersion"}  # what makes no new version of a launch template
 
 
-class Aws(StandIn):
+class Aws(ResourceStandIn):
     """Stand-in for the aws provider."""
 
     package = "aws"

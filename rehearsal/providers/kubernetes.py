@@ -19,7 +19,7 @@ import yaml
 from rehearsal.providers import wire
 from rehearsal.providers.aws_rules import has_nodes
 from rehearsal.providers.aws_types import CLUSTER
-from rehearsal.providers.protocol import RefusedError, Resource, StandIn, World, new_hex
+from rehearsal.providers.protocol import RefusedError, Resource, ResourceStandIn, World, new_hex
 from rehearsal.providers.sdk_types import Problem
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -81,7 +81,7 @@ _TEXT = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _LABELS = ("labels", "matchLabels", "nodeSelector")
 
 
-class Kubernetes(StandIn):
+class Kubernetes(ResourceStandIn):
     """Stand-in for the kubernetes provider."""
 
     package = "kubernetes"

@@ -8,6 +8,7 @@ Two rules keep previews and refreshes true:
   all of them again for the update after a preview.
 """
 
+import abc
 import contextlib
 import fcntl
 import hashlib
@@ -127,7 +128,7 @@ def _answering(package: str, call: str, method: Callable[[Any], Any]) -> Callabl
 
 
 class StandIn:
-    """A resource provider whose cloud is a file. Subclasses say what their cloud answers."""
+    """A plugin that stands in for a provider: its configuration and its look-ups."""
 
     package = ""
 
@@ -145,52 +146,6 @@ class StandIn:
         """The name of a changed configuration value with which all that the provider made is somewhere else."""
         del old, new
         return ""
-
-    def named(self, res: Resource, inputs: dict[str, Any], olds: dict[str, Any], suffix: str) -> dict[str, Any]:
-        """`inputs` with the name that the provider makes up where the program gives none."""
-        raise NotImplementedError
-
-    def refusals(self, res: Resource, inputs: dict[str, Any]) -> Iterable[Problem]:
-        """What the service would refuse in plain inputs, beside the SDK's types."""
-        raise NotImplementedError
-
-    def replaces(self, res: Resource, path: wire.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        """Whether a change at `path` cannot be made in place."""
-        raise NotImplementedError
-
-    def name_is_fixed(self, res: Resource, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        """Whether old and new one cannot stand side by side, so that the old one must go first."""
-        raise NotImplementedError
-
-    def key(self, res: Resource, rid: str) -> str:
-        """Where a resource is in the world."""
-        return f"{res.type}|{rid}"
-
-    def create(self, world: World, res: Resource, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The id, and what the cloud adds to the (plain) inputs; or a `RefusedError`."""
-        raise NotImplementedError
-
-    def planned(self, res: Resource, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Outputs that a preview of a creation knows already, beside the inputs."""
-        del res, inputs
-        return {}
-
-    def notes(self, res: Resource) -> dict[str, Any]:
-        """What the cloud remembers of a creation without showing it."""
-        del res
-        return {}
-
-    def update(
-        self, world: World, res: Resource, old: dict[str, Any], new: dict[str, Any], state: dict[str, Any]
-    ) -> None:
-        """Sets in the new `state` what only the cloud sets anew in an update; or a `RefusedError`."""
-
-    def plan_update(self, res: Resource, old: dict[str, Any], new: dict[str, Any], state: dict[str, Any]) -> None:
-        """The same for a preview: sets what it can know, and `UNKNOWN` for the rest."""
-
-    def delete(self, world: World, res: Resource, rid: str, state: dict[str, Any]) -> bool:
-        """Whether it is gone then (something else may make it anew at once); or a `RefusedError`."""
-        raise NotImplementedError
 
     def look_up(self, token: str, args: dict[str, Any]) -> dict[str, Any]:
         """The answer to an invoke; or a `RefusedError`."""
@@ -220,12 +175,6 @@ class StandIn:
             "CheckConfig": self._check_config,
             "DiffConfig": self._diff_config,
             "Configure": self._configure,
-            "Check": self._check,
-            "Diff": self._diff,
-            "Create": self._create,
-            "Read": self._read,
-            "Update": self._update,
-            "Delete": self._delete,
             "Invoke": self._invoke,
         }
 
@@ -261,6 +210,74 @@ class StandIn:
                 except json.JSONDecodeError:
                     found.append(Problem((name,), f"{value!r} is not JSON"))
         return decoded, found
+
+    def _invoke(self, request: pb.InvokeRequest) -> pb.InvokeResponse:
+        answer = self.look_up(request.tok, wire.plain(wire.from_struct(request.args)))
+        return with_return(pb.InvokeResponse(), answer)
+
+
+class ResourceStandIn(StandIn, abc.ABC):
+    """A stand-in that makes resources, in a cloud that is a file. Subclasses say what their cloud answers."""
+
+    @abc.abstractmethod
+    def named(self, res: Resource, inputs: dict[str, Any], olds: dict[str, Any], suffix: str) -> dict[str, Any]:
+        """`inputs` with the name that the provider makes up where the program gives none."""
+
+    @abc.abstractmethod
+    def refusals(self, res: Resource, inputs: dict[str, Any]) -> Iterable[Problem]:
+        """What the service would refuse in plain inputs, beside the SDK's types."""
+
+    @abc.abstractmethod
+    def replaces(self, res: Resource, path: wire.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        """Whether a change at `path` cannot be made in place."""
+
+    @abc.abstractmethod
+    def name_is_fixed(self, res: Resource, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        """Whether old and new one cannot stand side by side, so that the old one must go first."""
+
+    def key(self, res: Resource, rid: str) -> str:
+        """Where a resource is in the world."""
+        return f"{res.type}|{rid}"
+
+    @abc.abstractmethod
+    def create(self, world: World, res: Resource, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The id, and what the cloud adds to the (plain) inputs; or a `RefusedError`."""
+
+    def planned(self, res: Resource, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Outputs that a preview of a creation knows already, beside the inputs."""
+        del res, inputs
+        return {}
+
+    def notes(self, res: Resource) -> dict[str, Any]:
+        """What the cloud remembers of a creation without showing it."""
+        del res
+        return {}
+
+    def update(
+        self, world: World, res: Resource, old: dict[str, Any], new: dict[str, Any], state: dict[str, Any]
+    ) -> None:
+        """Sets in the new `state` what only the cloud sets anew in an update; or a `RefusedError`."""
+
+    def plan_update(self, res: Resource, old: dict[str, Any], new: dict[str, Any], state: dict[str, Any]) -> None:
+        """The same for a preview: sets what it can know, and `UNKNOWN` for the rest."""
+
+    @abc.abstractmethod
+    def delete(self, world: World, res: Resource, rid: str, state: dict[str, Any]) -> bool:
+        """Whether it is gone then (something else may make it anew at once); or a `RefusedError`."""
+
+    # The calls of the engine.
+
+    def calls(self) -> dict[str, Callable[[Any], Any]]:
+        """What answers each call of the service."""
+        return {
+            **super().calls(),
+            "Check": self._check,
+            "Diff": self._diff,
+            "Create": self._create,
+            "Read": self._read,
+            "Update": self._update,
+            "Delete": self._delete,
+        }
 
     def _check(self, request: pb.CheckRequest) -> pb.CheckResponse:
         res, news = Resource(request.urn), wire.from_struct(request.news)
@@ -347,10 +364,6 @@ class StandIn:
             if found and self.delete(world, res, request.id, wire.plain(found["state"])):
                 world.pop(self.key(res, request.id), None)
         return empty_pb2.Empty()
-
-    def _invoke(self, request: pb.InvokeRequest) -> pb.InvokeResponse:
-        answer = self.look_up(request.tok, wire.plain(wire.from_struct(request.args)))
-        return with_return(pb.InvokeResponse(), answer)
 
 
 def _shown(inputs: dict[str, Any]) -> dict[str, Any]:
