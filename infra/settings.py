@@ -86,8 +86,9 @@ def _named(pattern: str, what: str) -> AfterValidator:
     """A check that a text matches `pattern` as a whole; `what` is the pattern in words."""
 
     def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise _refuse(f"{value!r} is no {what} ({pattern})")
+        if not re.fullmatch(pattern, value, re.ASCII):
+            date = "; put the date in quotes" if value.endswith(" +0000 UTC") else ""
+            raise _refuse(f"{value!r} is no {what} ({pattern}){date}")
         return value
 
     return AfterValidator(check)
@@ -133,7 +134,7 @@ EntryName = Annotated[str, _named(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?", "name of a
 # https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html
 ClusterName = Annotated[str, _named(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "EKS cluster name")]
 LabelValue = Annotated[str, _named(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "label value")]
-RoleArn = Annotated[str, _named(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "ARN of an IAM role")]
+RoleArn = Annotated[str, _named(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+", "ARN of an IAM role")]
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
 NamespaceName = Annotated[str, _named(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "namespace")]
 AccountId = Annotated[str, _named(r"\d{12}", "account id of twelve digits")]
@@ -179,7 +180,7 @@ class AwsSettings(BaseModel):
     @field_validator("region")
     @classmethod
     def _commercial(cls, value: str) -> str:
-        if not re.fullmatch(r"(?!(cn|us-gov|us-iso\w*|eu-isoe|eusc)-)[a-z]{2}(-[a-z]+)+-\d", value):
+        if not re.fullmatch(r"(?!(cn|us-gov|us-iso\w*|eu-isoe|eusc)-)[a-z]{2}(-[a-z]+)+-[1-9]", value):
             raise _refuse(
                 f"{value!r} is no region of the aws partition, the only one in this version; use us-east-1, ..."
             )

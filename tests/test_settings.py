@@ -234,6 +234,7 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
     ({"models.small.source": "path:/fsx/models/large/1/x"}, "models.small.source", "lies in, the folder of large", {}),
     ({"models.large.revision": "-"}, "models.large.revision", "revision", {"models.large.revision": "v1.0_b"}),
     ({"models.large.revision": 2507}, "models.large.revision", "put it in quotes", {"models.large.revision": "2507"}),
+    ({"models.large.revision": "2025-07-01 00:00:00 +0000 UTC"}, "models.large.revision", "the date in quotes", {"models.large.revision": "2025-07-01"}),
     ({"models.La": {}}, "models.La", "model name", {}),
     ({"models.small.sizeGib": 0}, "models.small.sizeGib", "use 1 or more", {"models.small.sizeGib": 1}),
     ({"models.large.sizeGib": "big"}, "models.large.sizeGib", "whole number", {"models.large.sizeGib": "440"}),
@@ -305,6 +306,7 @@ def test_a_mistake_is_refused_by_its_stack_key_and_its_good_twin_is_accepted(
         ({"allowedAccountIds": DELETE}, "aws:allowedAccountIds"),
         ({"allowedAccountIds": []}, "aws:allowedAccountIds"),
         ({"allowedAccountIds": [111122223333]}, "aws:allowedAccountIds[0]"),
+        ({"allowedAccountIds": ["\u0661" * 12]}, "aws:allowedAccountIds[0]"),
         ({"defaultTags": {"tag": {"team": "x"}}}, "aws:defaultTags"),
     ],
 )
@@ -495,6 +497,16 @@ def test_a_server_with_too_many_gpus_is_held_against_disk_and_memory_all_the_sam
         "faststart:modelServers.big.gpus",
         "faststart:models.large.sizeGib",
     ]
+
+
+def test_the_safe_choice_is_what_a_stack_gets_that_names_none() -> None:
+    read = settings()
+
+    assert read.storage.protect
+    assert read.cluster.deletion_protection
+    assert not read.cluster.endpoint.public
+    assert read.cluster.access.entries == {}
+    assert (read.plugins.fsx_csi, read.plugins.efa, read.plugins.nvidia) == (True, True, True)
 
 
 def test_settings_are_frozen() -> None:
