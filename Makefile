@@ -50,7 +50,7 @@ check: .venv/dev ## Format, lint, types, units and every recorded stack: the inn
 	@echo "== types"
 	@$(BIN)/basedpyright --level error
 	@echo "== tests without the engine"
-	@$(BIN)/python -m pytest -q -m "not engine"
+	@$(BIN)/python -m pytest -q -m "not engine" -n 2 --dist loadfile
 
 .PHONY: test
 test: check ## The gate: check, then every stack rehearsed on the real Pulumi engine
