@@ -66,7 +66,7 @@ format: .venv/dev ## Format the code and mend what the linter can mend
 
 .PHONY: docs
 docs: .venv/runtime ## Write the key reference of the stack files again
-	@$(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
+	@mkdir -p build && $(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
 
 .PHONY: golden
 golden: .venv/dev ## Write the golden files again: user data, URN lists; read the difference before you commit it

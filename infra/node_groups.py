@@ -80,19 +80,15 @@ class SystemNodeGroup(pulumi.ComponentResource):
             root_gib=settings.root_gib,
             interfaces=_interfaces(1, 0, wires.security_group_ids),
         )
-        nodes = aws.eks.NodeGroup(
+        nodes = _node_group(
             name,
-            cluster_name=wires.cluster_name,
-            version=wires.kubernetes_version,
-            node_role_arn=wires.role.arn,
-            subnet_ids=[wires.subnet_id],
+            wires,
+            template,
+            settings.size,
+            child,
             ami_type="AL2023_x86_64_STANDARD",
-            launch_template=_reference(template),
-            scaling_config=_scaling(settings.size),
             update_config={"max_unavailable": 1},
-            node_repair_config={"enabled": True},
             labels={NODE_GROUP_LABEL: name},
-            opts=child.merge(pulumi.ResourceOptions(depends_on=[wires.role])),
         )
         add_on(
             f"{name}-coredns",
@@ -141,29 +137,23 @@ class GpuNodeGroup(pulumi.ComponentResource):
             user_data=user_data(facts),
         )
         over_efa = args.lustre_efa and settings.efa_interfaces > 0 and facts.lnet > 0
-        nodes = aws.eks.NodeGroup(
+        nodes = _node_group(
             name,
-            cluster_name=wires.cluster_name,
-            version=wires.kubernetes_version,
-            node_role_arn=wires.role.arn,
-            subnet_ids=[wires.subnet_id],
+            wires,
+            template,
+            settings.size,
+            # A replacement beside the old group would wait for capacity that the old one holds.
+            child.merge(pulumi.ResourceOptions(delete_before_replace=True)),
             ami_type="AL2023_x86_64_NVIDIA",
             capacity_type={"onDemand": "ON_DEMAND", "spot": "SPOT"}[settings.capacity],
-            launch_template=_reference(template),
-            scaling_config=_scaling(settings.size),
             # The default starts new nodes before it ends old ones: on full reserved capacity that never finishes.
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL"},
-            node_repair_config={"enabled": True},
             labels={
                 NODE_GROUP_LABEL: name,
                 "faststart.dev/lustre-expected": "efa" if over_efa else "tcp",
                 "nvidia.com/gpu.present": "true",
             },
             taints=[{"key": GPU_TAINT, "value": "true", "effect": "NO_SCHEDULE"}],
-            opts=child.merge(
-                # A replacement beside the old group would wait for capacity that the old one holds.
-                pulumi.ResourceOptions(depends_on=[wires.role], delete_before_replace=True)
-            ),
         )
         self.node_group_name = nodes.node_group_name
         self.register_outputs({"node_group_name": self.node_group_name})
@@ -269,9 +259,36 @@ def _launch_template(
     )
 
 
-def _reference(template: aws.ec2.LaunchTemplate) -> aws.eks.NodeGroupLaunchTemplateArgsDict:
-    return {"id": template.id, "version": template.latest_version.apply(lambda version: str(int(version)))}
-
-
-def _scaling(size: SizeSettings) -> aws.eks.NodeGroupScalingConfigArgsDict:
-    return {"min_size": size.min, "desired_size": size.desired, "max_size": size.max}
+def _node_group(
+    name: str,
+    wires: NodeGroupWires,
+    template: aws.ec2.LaunchTemplate,
+    size: SizeSettings,
+    opts: pulumi.ResourceOptions,
+    *,
+    ami_type: str,
+    update_config: aws.eks.NodeGroupUpdateConfigArgsDict,
+    labels: Mapping[str, str],
+    capacity_type: str | None = None,
+    taints: Sequence[aws.eks.NodeGroupTaintArgsDict] | None = None,
+) -> aws.eks.NodeGroup:
+    """A managed node group in the data subnet. What its launch template says, EKS takes from nowhere else."""
+    return aws.eks.NodeGroup(
+        name,
+        cluster_name=wires.cluster_name,
+        version=wires.kubernetes_version,
+        node_role_arn=wires.role.arn,
+        subnet_ids=[wires.subnet_id],
+        ami_type=ami_type,
+        capacity_type=capacity_type,
+        launch_template={
+            "id": template.id,
+            "version": template.latest_version.apply(lambda version: str(int(version))),
+        },
+        scaling_config={"min_size": size.min, "desired_size": size.desired, "max_size": size.max},
+        update_config=update_config,
+        node_repair_config={"enabled": True},
+        labels=labels,
+        taints=taints,
+        opts=opts.merge(pulumi.ResourceOptions(depends_on=[wires.role])),
+    )

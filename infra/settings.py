@@ -947,8 +947,6 @@ def _finding(detail: ErrorDetails, prefix: str, annotation: Any) -> Finding:
             text = f"a text is wanted, not {_shown(given)}{quotes}"
         case "int_type" | "int_parsing" | "int_from_float":
             text = f"a whole number is wanted, not {_shown(given)}"
-        case "bool_type" | "bool_parsing":
-            text = f"true or false is wanted, not {_shown(given)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             keys = _keys(annotation, where)
             text = f"a mapping is wanted, not {_shown(given)}" + (f"; keys: {', '.join(keys)}" if keys else "")

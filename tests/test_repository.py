@@ -48,6 +48,15 @@ def test_every_target_of_the_makefile_says_what_it_does() -> None:
     assert targets == set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
 
 
+def test_a_recipe_that_writes_into_build_makes_it_first() -> None:
+    """A clean clone has no build folder: git keeps none."""
+    recipes = (ROOT / "Makefile").read_text().splitlines()
+    writing = [line for line in recipes if re.search(r"> *build/", line)]
+
+    assert writing
+    assert all("mkdir -p build" in line.partition(">")[0] for line in writing)
+
+
 @pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "rehearsal/README.md"])
 def test_a_page_links_and_names_only_what_is_there(page: str) -> None:
     text = (ROOT / page).read_text()
