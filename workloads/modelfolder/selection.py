@@ -1,0 +1,351 @@
+"""Which files of a model folder to copy: only what vLLM opens, everything, or what patterns name.
+
+"vLLM" is its model_executor/model_loader: default_loader.py chooses the weight files of a folder, weight_utils.py takes
+from them what an index does not name. In doubt a file is kept: one too many costs seconds, one too few the start.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from modelfolder import names
+from modelfolder.errors import Exit, FaststartError
+
+SMALL = 64_000_000
+"""Bytes from which a file that is no weight file needs a reason to be copied. A choice: 6 ms at 10 GB/s."""
+
+_SUFFIXES = {
+    "safetensors": (b".safetensors",),
+    "mistral": (b".safetensors",),
+    "bin": (b".bin",),
+    "pt": (b".pt", b".pth"),
+    "gguf": (b".gguf",),
+}
+"""The weight formats in the order in which they are looked for; `mistral` is consolidated*.safetensors."""
+
+_INDEXES = {
+    "safetensors": b"model.safetensors.index.json",
+    "mistral": b"consolidated.safetensors.index.json",
+    "bin": b"pytorch_model.bin.index.json",
+}
+"""The one name of an index that counts (vLLM; for bin, of which it reads no index, transformers)."""
+
+_INDEX_SUFFIXES = (b".safetensors.index.json", b".bin.index.json")
+
+_WHOLE = re.compile(rb"(.*[._-])?(model|consolidated)[._\d-].*|.*-of-\d+\..*", re.DOTALL)
+"""How weights of a whole model are named: model.safetensors, pytorch_model-00001-of-00002.bin, consolidated.00.pth. A
+small pickle of another name may be a part that vLLM loads by that name: sparse_linear.pt of bge-m3 (models/roberta.py).
+"""
+
+_TRAINING = re.compile(rb"(.*(training_args|optimizer|scheduler|scaler)|rng_state.*)\.(bin|pt|pth)", re.DOTALL)
+"""What training leaves (weight_utils.py: filter_files_not_needed_for_inference; and transformers' Trainer)."""
+
+_FOREIGN = re.compile(rb".*\.(h5|msgpack|ot|onnx|onnx[_.]data|tflite|mlmodel|pb)|openvino_.*\.(bin|xml)", re.DOTALL)
+
+_FOLDERS = {
+    re.compile(rb"original"): "another layout of the weights",
+    re.compile(rb"metal|coreml|.*\.mlpackage", re.DOTALL): "weights for Apple's chips",
+    re.compile(rb"onnx|openvino"): "another weight format",
+    re.compile(rb"checkpoint-\d+"): "a checkpoint of the training",
+    re.compile(rb"figures"): "pictures",
+    re.compile(rb"\.git|\.github|\.cache"): "left by git or a download",
+}
+"""Folders left out at any depth. original/ of gpt-oss has a config.json, and is a second copy all the same."""
+
+_MEDIA = {
+    "picture": (b".avif", b".bmp", b".gif", b".heic", b".ico", b".jpeg", b".jpg", b".png", b".svg", b".tiff", b".webp"),
+    "video": (b".avi", b".m4v", b".mkv", b".mov", b".mp4", b".webm"),
+    "audio": (b".aac", b".flac", b".m4a", b".mp3", b".ogg", b".opus", b".wav"),
+    "notebook": (b".ipynb",),
+    "archive": (b".7z", b".rar", b".tar", b".tar.bz2", b".tar.gz", b".tar.xz", b".tar.zst", b".tgz", b".zip"),
+}
+_TEXT = (b".json", b".model", b".tiktoken", b".txt", b".py", b".jinja", b".md", b".yaml", b".yml")
+"""Kept whatever their size: configurations, tokenizers, code."""
+
+_ORPHAN = "an index of weights that are not copied"
+_DATA = (b".arrow", b".csv", b".jsonl", b".log", b".parquet", b".pdf", b".tsv")
+_HF_TOKENIZERS = {b"tokenizer.json", b"tokenizer.model", b"vocab.json", b"vocab.txt"}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file that is not to be copied, and why, for people."""
+
+    path: bytes
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to copy. `paths` and `left_out` share out the files of the source between them.
+
+    Attributes:
+        paths: what to copy.
+        left_out: the rest, in the order of the paths' bytes.
+        weights: format (safetensors, mistral, bin, pt, gguf) and sorted files of the weight set that `auto` finds for
+            the top folder among `paths`; an index may name files in subfolders. None if there is none.
+        notes: one line each about what a person should know.
+    """
+
+    paths: frozenset[bytes]
+    left_out: tuple[LeftOut, ...]
+    weights: tuple[str, tuple[bytes, ...]] | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The weight set of a folder.
+
+    Attributes:
+        index: the path of its index, which need not exist.
+        named: what a usable index names and the folder has, else nothing.
+        fault: what is wrong with the index.
+    """
+
+    format: str
+    files: frozenset[bytes]
+    index: bytes
+    named: frozenset[bytes]
+    fault: str | None
+
+    @property
+    def whole(self) -> bool:
+        """Say whether this is surely the whole model, so that no other format is needed."""
+        return bool(self.named) or self.format in ("mistral", "gguf") or any(map(_is_named_whole, self.files))
+
+
+def select(sizes: Mapping[bytes, int], patterns: Sequence[str], read: Callable[[bytes], bytes]) -> Selection:
+    """Choose the files to copy.
+
+    Args:
+        sizes: path and size of each regular file of the source.
+        patterns: `auto` (what vLLM opens), `all`, or patterns with the meaning of `hf download --include`: fnmatch of
+            the whole path, case counts, `*` crosses "/", a "/" at the end stands for all that lies in the folder.
+        read: returns the content of a file; called for weight indexes only, at most once for each.
+
+    Raises:
+        FaststartError: 2, a pattern names nothing, or `auto` or `all` is not alone; whatever `read` raises.
+    """
+    sizes, read = dict(sorted(sizes.items())), functools.cache(read)
+    notes: list[str] = []
+    match list(patterns):
+        case ["auto"]:
+            reasons = _unused(sizes, read, notes)
+        case ["all"]:
+            reasons = {}
+        case _:
+            reasons = _unnamed(sizes, patterns)
+    paths = frozenset(sizes.keys() - reasons.keys())
+    top = _choose(b"", [path for path in paths if b"/" not in path], paths, read)
+    if top and top.fault:
+        notes.insert(0, top.fault)
+    if top and top.format != "mistral" and any(_format(path) == "mistral" for path in paths - top.files):
+        notes.append("consolidated*.safetensors is copied, too: vLLM 0.12 and newer then takes Mistral's format")
+    left_out = tuple(LeftOut(path, size, reasons[path]) for path, size in sizes.items() if path in reasons)
+    return Selection(paths, left_out, (top.format, tuple(sorted(top.files))) if top else None, tuple(notes))
+
+
+def _unnamed(sizes: dict[bytes, int], patterns: Sequence[str]) -> dict[bytes, str]:
+    if not patterns or {"auto", "all"} & set(patterns):
+        raise FaststartError(Exit.USAGE, "--files takes either auto, or all, or patterns")
+    named: set[bytes] = set()
+    for pattern in patterns:
+        whole = pattern + "*" if pattern.endswith("/") else pattern
+        found = [path for path in sizes if fnmatch.fnmatchcase(os.fsdecode(path), whole)]
+        if not found:
+            there = ", ".join(map(names.show, list(sizes)[:3])) + (", ..." if len(sizes) > 3 else "")
+            shown = names.show(pattern.encode("utf-8", "surrogateescape"))
+            raise FaststartError(Exit.USAGE, f"--files {shown}: names none of the {len(sizes)} files: {there}")
+        named.update(found)
+    return {path: "named by no pattern" for path in sizes if path not in named}
+
+
+def _unused(sizes: dict[bytes, int], read: Callable[[bytes], bytes], notes: list[str]) -> dict[bytes, str]:
+    """Return what `auto` leaves out, each file with its reason."""
+    folders: dict[bytes, list[bytes]] = {b"": []}
+    for path in sizes:
+        folders.setdefault(os.path.dirname(path), []).append(path)
+    top = _choose(b"", folders[b""], sizes, read)
+    reasons: dict[bytes, str] = {}
+    for folder, paths in folders.items():
+        reason = _unused_folder(folder)
+        reasons |= dict.fromkeys(paths, reason) if reason else _unused_files(folder, paths, sizes, top, read)
+    for path in top.named if top else ():
+        reasons.pop(path, None)
+    if reasons and not any(names.is_weight(path) for path in sizes if path not in reasons):
+        notes.append("there are no weights where vLLM looks for them: everything is copied")
+        return {}
+    others = {str(_format(path)) for path in folders[b""] if path in reasons} & _SUFFIXES.keys()
+    for kind in sorted(others - {top.format} if top else ()):
+        total = sum(sizes[path] for path in folders[b""] if path in reasons and _format(path) == kind)
+        hint = "; for vLLM's --load-format mistral name the files with --files" if kind == "mistral" else ""
+        notes.append(f"several weight formats: {top and top.format} is copied, left out: {kind}, {_gb(total)}{hint}")
+    return reasons
+
+
+def _unused_folder(folder: bytes) -> str | None:
+    for part in folder.split(b"/"):
+        for pattern, reason in _FOLDERS.items():
+            if pattern.fullmatch(part):
+                return f"{names.show(part)}/: {reason}"
+    return None
+
+
+def _unused_files(
+    folder: bytes, paths: list[bytes], sizes: dict[bytes, int], top: _Weights | None, read: Callable[[bytes], bytes]
+) -> dict[bytes, str]:
+    """Return what is not needed of a folder.
+
+    Of a subfolder that is also what would change how the top folder is read: a consolidated*.safetensors anywhere makes
+    vLLM 0.12 and newer take Mistral's format (transformers_utils/repo_utils.py: is_mistral_model_repo).
+    """
+    own, found = top, dict[bytes, str]()
+    if folder and top:
+        strays = ({"mistral", "gguf"} if top.whole else {"mistral"}) - {top.format}
+        configured = not top.whole or any(map(_is_config, paths))
+        for path in paths:
+            kind = _format(path)
+            if kind in strays:
+                found[path] = _other(top)
+            elif kind in _SUFFIXES.keys() - {"gguf"} and sizes[path] >= SMALL and not configured:
+                found[path] = "weights in a folder without a configuration"
+    if folder:
+        found |= _orphans(paths, found)
+        rest = [path for path in paths if path not in found]
+        own = _choose(folder, rest, rest, read)
+    for path in paths:
+        if path not in found and (reason := _unused_file(path, sizes[path], own, top, paths)):
+            found[path] = reason
+    found |= _orphans([path for path in paths if own is None or path != own.index], found, own)
+    return found
+
+
+def _orphans(paths: Collection[bytes], found: Collection[bytes], own: _Weights | None = None) -> dict[bytes, str]:
+    """Return the indexes among some paths whose format is left out; a later check of the copy would miss its files."""
+    gone = {_format(path) for path in found}
+    if own and own.whole:
+        gone |= _SUFFIXES.keys() - {own.format}
+    indexes = filter(_is_index, paths)
+    return {path: _ORPHAN for path in indexes if _format(path.removesuffix(b".index.json")) in gone}
+
+
+def _unused_file(
+    path: bytes, size: int, own: _Weights | None, top: _Weights | None, siblings: Collection[bytes]
+) -> str | None:
+    """Return why a file is not needed, if it is not; `own` is the weight set of its folder."""
+    folder, name = os.path.split(path)
+    kind, near = _format(path), own or top
+    if own and (path in own.files or path in own.named):
+        return None
+    for medium, suffixes in _MEDIA.items():
+        if name.lower().endswith(suffixes):
+            return medium
+    if name.startswith(b"._") or name == b".DS_Store":
+        return "left by macOS"
+    if kind == "training":
+        return "left by the training"
+    if kind == "foreign" and near:
+        return _other(near)
+    if kind in _SUFFIXES and own:
+        if kind in ("bin", "pt") and size < SMALL and not _is_named_whole(path):
+            return None
+        if kind != own.format:
+            return _other(own) if own.whole else None
+        if name.startswith(b"adapter_model.") and os.path.join(folder, b"adapter_config.json") in siblings:
+            return None
+        return f"not named by {names.show(os.path.basename(own.index))}"
+    if size < SMALL or name.endswith(_TEXT) or (not folder and not name.endswith(_DATA)):
+        return None
+    return f"{_gb(size)} of a kind that vLLM does not open"
+
+
+def _choose(
+    folder: bytes, paths: Collection[bytes], there: Collection[bytes], read: Callable[[bytes], bytes]
+) -> _Weights | None:
+    """Return the weight set of a folder: Hugging Face's safetensors, else Mistral's, else bin, pt, gguf.
+
+    Mistral's comes first where the other is not surely whole, or where only Mistral's configuration or tokenizer is
+    there: vLLM takes tekken.json only if a consolidated*.safetensors is there (tokenizers/registry.py).
+
+    Args:
+        folder: the folder.
+        paths: the files in it.
+        there: the files that an index may name.
+        read: returns the content of an index.
+    """
+    sets: dict[str, _Weights] = {}
+    for kind, suffixes in _SUFFIXES.items():
+        if sets and kind not in ("safetensors", "mistral"):
+            break
+        index = os.path.join(folder, _INDEXES.get(kind, b""))
+        named, fault = _named(index, there, read) if index in paths else (frozenset[bytes](), None)
+        files = frozenset(path for path in named if path.endswith(suffixes))
+        named = named if files else frozenset()
+        files = files or frozenset(path for path in paths if _format(path) == kind)
+        if files:
+            sets[kind] = _Weights(kind, files, index, named, fault)
+    if {"safetensors", "mistral"} <= sets.keys():
+        tops = {os.path.basename(path) for path in paths}
+        lacks_hf = b"config.json" not in tops or (b"tekken.json" in tops and not tops & _HF_TOKENIZERS)
+        if not sets["safetensors"].whole or (b"params.json" in tops and lacks_hf):
+            return sets["mistral"]
+    return next(iter(sets.values()), None)
+
+
+def _named(
+    index: bytes, there: Collection[bytes], read: Callable[[bytes], bytes]
+) -> tuple[frozenset[bytes], str | None]:
+    """Return which files an index names of those that are there, and what is wrong with it.
+
+    Its names are not trusted: one that leads elsewhere is just not there.
+    """
+    try:
+        shards = {shard.encode() for shard in json.loads(read(index))["weight_map"].values()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return frozenset(), f"{names.show(index)} has no readable weight_map: all files of its format count as weights"
+    named = {os.path.join(os.path.dirname(index), shard) for shard in shards}
+    found = named.intersection(there)
+    fault = f"{names.show(index)} names {len(named - found)} of {len(named)} weight files that are not there"
+    return frozenset(found), fault if found < named else None
+
+
+def _format(path: bytes) -> str | None:
+    """Return the weight format that a file's name stands for, `training`, `foreign`, or None."""
+    name = os.path.basename(path)
+    if _TRAINING.fullmatch(name):
+        return "training"
+    if _FOREIGN.fullmatch(name):
+        return "foreign"
+    if name.startswith(b"."):
+        return None  # a glob, such as vLLM's, does not find it
+    if name.startswith(b"consolidated") and name.endswith(b".safetensors"):
+        return "mistral"
+    return next((kind for kind, suffixes in _SUFFIXES.items() if name.endswith(suffixes)), None)
+
+
+def _is_named_whole(path: bytes) -> bool:
+    return bool(_WHOLE.fullmatch(os.path.basename(path)))
+
+
+def _is_index(path: bytes) -> bool:
+    return path.endswith(_INDEX_SUFFIXES)
+
+
+def _is_config(path: bytes) -> bool:
+    return path.endswith((b".json", b".yaml", b".yml")) and not _is_index(path)
+
+
+def _other(weights: _Weights) -> str:
+    return f"another weight format: {weights.format} is there"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
