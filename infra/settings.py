@@ -51,6 +51,9 @@ LogRetentionDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]
 
+# What `models.<model>.files` may be but a list of globs.
+_FILE_WORDS = ("auto", "all")
+
 # Flags of `vllm serve` that other keys decide, that need what the pod has not, or that would blind its probes.
 _OWN_SERVER_FLAGS = {
     "--model": "models.<model> decides it",
@@ -120,6 +123,26 @@ def _only_true_or_false(value: Any) -> Any:
     if value not in ("true", "false"):
         raise _refuse(f"true or false is wanted, not {_shown(value)}")
     return value == "true"
+
+
+def _files_as_list(value: Any) -> Any:
+    """A list as it is, and one of the words as a list of it."""
+    if isinstance(value, list):
+        return value
+    if value not in _FILE_WORDS:
+        raise _refuse(f"{_shown(value)} is not accepted; use {_one_of((*_FILE_WORDS, 'a list of globs'))}")
+    return [value]
+
+
+def _inside_the_folder(glob: str) -> str:
+    """A glob that can match a path inside a model's folder, and that neither kubelet nor argparse takes for more."""
+    if {"", ".", ".."} & set(glob.removesuffix("/").split("/")):
+        raise _refuse(f"{_shown(glob)} is no path inside the model's folder; use one like *.safetensors or folder/")
+    if glob.startswith("-"):
+        raise _refuse(f"{_shown(glob)} would be a flag of preload; use ? for its first character")
+    if "$" in glob or not glob.isprintable():
+        raise _refuse(f"{_shown(glob)} would not reach preload as it is; use ? for $ and for control characters")
+    return glob
 
 
 # `pulumi config set` without --path stores numbers and booleans as texts: those are read, guesses are not.
@@ -437,7 +460,15 @@ class ModelSettings(Section):
 
     source: str = Field(description="`path:/fsx/...`: the folder that a person filled.")
     revision: Revision = Field(description="Which one; another revision is another folder.")
-    size_gib: Whole = Field(ge=1, description="Upper bound of its size in GiB: disk, probes and time-outs follow it.")
+    size_gib: Whole = Field(
+        ge=1, description="Upper bound in GiB of what is copied of it: disk, probes and time-outs follow it."
+    )
+    files: Annotated[list[Annotated[str, AfterValidator(_inside_the_folder)]], BeforeValidator(_files_as_list)] = Field(
+        default=["auto"],
+        description="What of the folder is copied: the one set of weights that vLLM loads and what belongs to it, "
+        "everything, or what globs name (in quotes, like `hf download --include`; `folder/` is all that lies in it).",
+        json_schema_extra={"values": "`auto`, `all`, list of globs", "default": "`auto`"},
+    )
 
     @field_validator("source")
     @classmethod
@@ -448,6 +479,15 @@ class ModelSettings(Section):
         folder = re.fullmatch(r"/fsx(/[\w@+=,-][\w@+=,.-]*)+", path, re.ASCII)
         if not folder or path in ("/fsx/models", "/fsx/s3"):
             raise _refuse(f"{value!r} is no model's folder; use path:/fsx/models/<model>/<revision>")
+        return value
+
+    @field_validator("files")
+    @classmethod
+    def _words_stand_alone(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise _refuse(f"names nothing; use {_one_of((*_FILE_WORDS, 'a list of globs'))}")
+        if len(value) > 1 and (words := [one for one in value if one in _FILE_WORDS]):
+            raise _refuse(f"{words[0]} stands alone; use it without globs, or globs without it")
         return value
 
     @property
@@ -468,6 +508,23 @@ class PreloadSettings(Section):
     """The copy from Lustre to NVMe at a pod's start."""
 
     parallel_copies: Whole = Field(default=32, ge=1, le=256, description="Files that are copied at the same time.")
+    write: Literal["auto", "direct", "buffered"] = Field(
+        default="auto",
+        description="Past the page cache or through it; `auto` = through it where the node's memory holds the model.",
+    )
+    cache: Literal["auto", "keep", "drop"] = Field(
+        default="auto", description="Whether the copy is left in the page cache, from where vLLM then reads it."
+    )
+    verify: Literal["none", "size", "sha256"] = Field(
+        default="size",
+        description="What is checked: nothing, the model's structure and the sizes in the copy, or the content too.",
+    )
+
+    @model_validator(mode="after")
+    def _something_is_there_to_keep(self) -> "PreloadSettings":
+        if self.write == "direct" and self.cache == "keep":
+            raise _refuse("write: direct leaves nothing in the page cache; use auto or drop, or another write", "cache")
+        return self
 
 
 class ModelServerSettings(Section):
@@ -805,6 +862,14 @@ def _pod_problems(
     if (need := sizing.copy_space_gib(gib)) > (room := sizing.model_space_gib(facts)):
         text = f"{gib}, whose copy takes {need} GiB, but a {facts.name} (server {name}) has {room} GiB of NVMe for it"
         yield Finding(size, f"{text}; use a type with more NVMe, or a smaller model")
+    if (need := sizing.page_cache_memory_gib(gib)) > facts.memory_gib:
+        text = (
+            f"wants {need} GiB of memory for a model of {gib} GiB, but a {facts.name} has {facts.memory_gib}; use auto"
+        )
+        if server.preload.write == "buffered":
+            yield Finding(_key("modelServers", name, "preload", "write"), f"buffered {text}", refuses=False)
+        if server.preload.cache == "keep":
+            yield Finding(_key("modelServers", name, "preload", "cache"), f"keep {text}", refuses=False)
     # vLLM takes 90 % of a GPU's memory by default (--gpu-memory-utilization): weights and KV cache share it.
     usable = min(server.gpus, facts.gpus)
     memory = usable * facts.gpu_memory_gib

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from preload import copier, mode
 from preload.program import main
 
 WORKLOADS = Path(__file__).parent.parent / "workloads"
@@ -70,8 +74,13 @@ def tree(root: Path) -> dict[bytes, bytes | str]:
     return found
 
 
-def publish(root: Path, **changed: Any) -> dict[str, Any]:
+def publish(root: Path, *, block_bytes: int = 8 << 20, **changed: Any) -> dict[str, Any]:
     """Write the manifest that publishing would write for a tree; some of its keys may be given."""
+
+    def blocks(data: bytes) -> list[str]:
+        pieces = (data[at : at + block_bytes] for at in range(0, len(data), block_bytes))
+        return [hashlib.sha256(piece).hexdigest() for piece in pieces]
+
     content = {path: data for path, data in tree(root).items() if isinstance(data, bytes)}
     folders = {path for path, kind in tree(root).items() if kind == "folder"}
     used = {path.rpartition(b"/")[0] for path in [*content, *folders]}
@@ -82,7 +91,13 @@ def publish(root: Path, **changed: Any) -> dict[str, Any]:
         "source": "hf://someone/tiny",
         "created": "2026-11-30T00:00:00Z",
         "files": [
-            {"path": path.decode(), "size": len(data), "sha256": None, "block_bytes": 8 << 20, "blocks": []}
+            {
+                "path": path.decode(),
+                "size": len(data),
+                "sha256": None,
+                "block_bytes": block_bytes,
+                "blocks": blocks(data),
+            }
             for path, data in sorted(content.items())
         ],
         "folders": sorted(path.decode() for path in folders - used),
@@ -94,6 +109,19 @@ def publish(root: Path, **changed: Any) -> dict[str, Any]:
     } | changed
     write(root, {".faststart/manifest.json": json.dumps(document).encode()})
     return document
+
+
+SMALL_PIECES = """
+import preload.copier, preload.mode
+preload.copier.SMALL = preload.copier._UNIT = preload.mode.REQUEST = preload.mode.REQUEST_MAX = 4096
+"""
+"""For `start`: files of a few pages are then copied as large ones are, piece by piece."""
+
+
+def use_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what SMALL_PIECES says, in this process."""
+    for module, name in ((copier, "SMALL"), (copier, "_UNIT"), (mode, "REQUEST"), (mode, "REQUEST_MAX")):
+        monkeypatch.setattr(module, name, mode.PAGE)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "faststart:models.<name>.source": {"faststart:models.qwen3-235b-a22b.source": "path:/fsx/elsewhere"},
     "faststart:models.<name>.revision": {"faststart:models.qwen3-235b-a22b.revision": "other"},
     "faststart:models.<name>.sizeGib": {"faststart:models.qwen3-235b-a22b.sizeGib": 300},
+    "faststart:models.<name>.files": {"faststart:models.qwen3-235b-a22b.files": ["*.safetensors", "*.json"]},
     "faststart:modelServers.<name>.model": {
         "faststart:models.other": {"source": "path:/fsx/o", "revision": "1", "sizeGib": 9},
         "faststart:modelServers.qwen3.model": "other",
@@ -75,6 +76,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "faststart:modelServers.<name>.preload.parallelCopies": {
         "faststart:modelServers.qwen3.preload": {"parallelCopies": 8}
     },
+    "faststart:modelServers.<name>.preload.write": {"faststart:modelServers.qwen3.preload": {"write": "direct"}},
+    "faststart:modelServers.<name>.preload.cache": {"faststart:modelServers.qwen3.preload": {"cache": "drop"}},
+    "faststart:modelServers.<name>.preload.verify": {"faststart:modelServers.qwen3.preload": {"verify": "none"}},
     "faststart:plugins.fsxCsi": {"faststart:plugins": {"fsxCsi": False}},
     "faststart:plugins.efa": {"faststart:plugins": {"efa": False}},
     "faststart:plugins.nvidia": {"faststart:plugins": {"nvidia": False}},

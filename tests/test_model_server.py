@@ -20,6 +20,7 @@ GB = 10**9
 
 # More than the stack files say: servers that share a node, that have no node, and one that nobody wants to run.
 SIZE = {"min": 0, "desired": 0, "max": 9}
+COPY = {"parallelCopies": 7, "write": "direct", "cache": "drop", "verify": "sha256"}
 SEVERAL: dict[str, Any] = {
     "faststart:nodeGroups": {
         "enough": {"instanceType": "p5.48xlarge", "size": {**SIZE, "desired": 2}},
@@ -29,10 +30,10 @@ SEVERAL: dict[str, Any] = {
     },
     "faststart:models": {
         "large": {"source": "path:/fsx/models/large/1", "revision": "1", "sizeGib": 250},
-        "small": {"source": "path:/fsx/else/where", "revision": "v2", "sizeGib": 30},
+        "small": {"source": "path:/fsx/else/where", "revision": "v2", "sizeGib": 30, "files": ["*.json", "a-*/b?"]},
     },
     "faststart:modelServers": {
-        "pair": {"model": "large", "nodeGroup": "enough", "gpus": 4, "replicas": 2, "preload": {"parallelCopies": 7}},
+        "pair": {"model": "large", "nodeGroup": "enough", "gpus": 4, "replicas": 2, "preload": COPY},
         "guest": {"model": "small", "nodeGroup": "enough", "gpus": 2, "args": ["--max-model-len", "8192", "--seed=1"]},
         "crowd": {"model": "small", "nodeGroup": "few", "gpus": 3, "replicas": 2, "image": "example.com/vllm:v1"},
         "waiting": {"model": "large", "nodeGroup": "none", "gpus": 8},
@@ -90,20 +91,45 @@ def flags(arguments: list[str]) -> dict[str, str]:
 
 
 def test_preload_copies_from_the_read_only_claim_to_the_node_s_disk(server: Rendered) -> None:
-    source, destination, *rest = server.preload["args"]
     claim = server.volumes["models"]["persistentVolumeClaim"]
 
     assert server.preload["name"] == "preload"
     assert server.preload["command"] == ["python3", "-S", "-m", "preload"]
-    assert source == server.model.source.removeprefix("path:")
-    assert destination == "/models/current"
-    assert "--require-local-disk" in rest
-    assert flags(rest)["--parallel"] == str(server.config.preload.parallel_copies)
-    assert flags(rest)["--max-bytes"] == str(server.model.size_gib * GIB)
     assert claim == {"claimName": "faststart-models-ro", "readOnly": True}
     assert server.mounts(server.preload)["/fsx"]["readOnly"] is True
     assert server.mounts(server.preload)["/models/current"]["name"] == "scratch"
     assert "emptyDir" in server.volumes["scratch"]
+
+
+def test_preload_is_told_all_that_the_stack_can_say_of_a_copy(server: Rendered) -> None:
+    copy = server.config.preload
+
+    assert server.preload["args"] == [
+        server.model.source.removeprefix("path:"),
+        "/models/current",
+        *("--parallel", str(copy.parallel_copies)),
+        *("--write", copy.write),
+        *("--cache", copy.cache),
+        *("--verify", copy.verify),
+        *("--files", *server.model.files),
+        *("--max-bytes", str(server.model.size_gib * GIB)),
+        "--require-local-disk",
+        *("--termination-log", "/dev/termination-log"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pair", "--parallel 7 --write direct --cache drop --verify sha256 --files auto --max-bytes 268435456000"),
+        (
+            "guest",
+            "--parallel 32 --write auto --cache auto --verify size --files *.json a-*/b? --max-bytes 32212254720",
+        ),
+    ],
+)
+def test_preload_s_arguments_word_for_word(name: str, said: str) -> None:
+    assert f" {said} " in " ".join(Rendered("several", name).preload["args"])
 
 
 def test_preload_runs_the_program_that_its_config_map_carries(server: Rendered) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ def failure(call, *arguments) -> FaststartError:
 
 
 def seen(root: Path):
-    return look(os.fsencode(root), Patience())
+    return look(os.fsencode(root), ["all"], Patience())
 
 
 def check(root: Path, files: dict) -> None:
@@ -69,35 +70,42 @@ def test_a_scanned_manifest_changes_with_size_time_and_folders_and_with_nothing_
     assert len({first.digest, second.digest, seen(tmp_path).manifest.digest}) == 3
 
 
+def listed(path: str, size: Any) -> dict[str, Any]:
+    return {"path": path, "size": size, "sha256": None, "block_bytes": None, "blocks": None}
+
+
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "says"),
     [
-        {"schema": "faststart.dev/manifest/v2"},
-        {"schema": "something"},
-        {"schema": None},
-        {"model": 3},
-        {"total_bytes": 1},
-        {"files": None},
-        {"files": [{"path": "a"}]},
-        {"files": [{"path": "a", "size": -1}]},
-        {"files": [{"path": "a", "size": True}]},
-        {"files": [{"path": "../a", "size": 2}]},
-        {"files": [{"path": "/a", "size": 2}]},
-        {"files": [{"path": "", "size": 2}]},
-        {"files": [{"path": "a//b", "size": 2}]},
-        {"files": [{"path": "a\0", "size": 2}]},
-        {"files": [{"path": "\ud800", "size": 2}]},
-        {"files": [{"path": ".faststart/x", "size": 2}]},
-        {"files": [{"path": "a", "size": 1}, {"path": "a", "size": 1}]},
-        {"files": [{"path": "a", "size": 1}, {"path": "a/b", "size": 1}]},
-        {"folders": ["config.json"], "total_bytes": 2},
-        {"folders": [5]},
+        ({"schema": "faststart.dev/manifest/v2"}, "use the program that fits it"),
+        ({"schema": "something"}, "schema is 'something'"),
+        ({"schema": None}, "is no manifest"),
+        ({"model": 3}, "model is not text"),
+        ({"total_bytes": 1}, "not the sum of the sizes"),
+        ({"files": None}, "is no manifest"),
+        ({"files": [{"path": "a"}]}, "'size' is missing"),
+        ({"files": [{"path": "a", "size": 2}]}, "'block_bytes' is missing"),
+        ({"files": [listed("a", -1)]}, "the size of a is -1"),
+        ({"files": [listed("a", True)]}, "the size of a is True"),
+        ({"files": [listed("../a", 2)]}, "no path inside a model folder"),
+        ({"files": [listed("/a", 2)]}, "no path inside a model folder"),
+        ({"files": [listed("", 2)]}, "no path inside a model folder"),
+        ({"files": [listed("a//b", 2)]}, "no path inside a model folder"),
+        ({"files": [listed("a\0", 2)]}, "no path inside a model folder"),
+        ({"files": [listed("\ud800", 2)]}, "surrogates not allowed"),
+        ({"files": [listed(".faststart/x", 2)]}, "no path inside a model folder"),
+        ({"files": [listed("a", 1), listed("a", 1)]}, "listed twice"),
+        ({"files": [listed("a", 1), listed("a/b", 1)]}, "both a file and a folder"),
+        ({"folders": ["config.json"], "total_bytes": 2}, "both a file and a folder"),
+        ({"folders": [5]}, "a path is text or b64"),
     ],
     ids=str,
 )
-def test_a_manifest_that_contradicts_itself_or_is_newer_is_refused_with_4(tmp_path, changed):
+def test_a_manifest_that_contradicts_itself_or_is_newer_is_refused_with_4(tmp_path, changed, says):
     publish(write(tmp_path, {"config.json": b"{}"}), **changed)
-    assert failure(seen, tmp_path).code == 4
+    error = failure(seen, tmp_path)
+    assert error.code == 4
+    assert says in error.message
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 100_000, b'"x"'])
@@ -174,8 +182,8 @@ def test_the_index_of_bin_files_counts_only_where_no_safetensors_replace_them(tm
     check(tmp_path / "b", files | {"model.safetensors": safetensors()})
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_git_lfs_pointer_in_place_of_a_file_is_damaged_and_the_message_tells_what_to_do(tmp_path, name):
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_git_lfs_pointer_in_place_of_weights_is_damaged_and_the_message_tells_what_to_do(tmp_path, name):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4976698672\n"
     error = failure(check, tmp_path, {"config.json": b"{}", name: pointer})
     assert (error.code, error.file) == (4, name.encode())

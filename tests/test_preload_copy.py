@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preload import copier
+from preload import copier, mode
 from preload.report import Progress, size
 from tests.preload_support import MODEL, SHARDS, is_marked, marker, preload, publish, safetensors, tree, write
 
@@ -32,23 +33,23 @@ def destination(tmp_path: Path) -> Path:
 def reads_of_content(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Note each file whose content is read for the copy."""
     seen: list[bytes] = []
-    real = copier.open_regular
+    real = copier.open_source
 
-    def noting(path: bytes):
+    def noting(path: bytes, *, direct: bool):
         seen.append(os.path.basename(path))  # noqa: PTH119 - bytes
-        return real(path)
+        return real(path, direct=direct)
 
-    monkeypatch.setattr(copier, "open_regular", noting)
+    monkeypatch.setattr(copier, "open_source", noting)
     return seen
 
 
 def test_a_model_arrives_whole_with_its_tree_its_empty_folders_and_a_marker(source, destination):
-    result = preload(source, destination)
+    result = preload(source, destination, "--write", "buffered")
     assert (result.code, tree(destination)) == (0, tree(source))
     total = sum(len(content) for content in MODEL.values() if content is not None)
     found = marker(destination)
     assert set(found) == {
-        *("schema", "manifest_digest", "manifest_origin", "files", "bytes", "verify"),
+        *("schema", "manifest_digest", "manifest_origin", "selection_digest", "files", "bytes", "verify"),
         *("boot_id", "synced", "preload_version", "finished"),
     }
     assert found["schema"] == "faststart.dev/complete/v1"
@@ -87,7 +88,7 @@ def test_any_byte_names_arrive_newline_and_non_utf8_too(source, destination):
 
 file_names = st.binary(min_size=1, max_size=8).map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"-"))
 safe_names = file_names.filter(lambda name: name not in (b".", b"..", b".faststart"))
-contents = st.binary(max_size=3000) | st.integers(0, 5000).map(bytes)
+contents = st.binary(max_size=3000) | st.integers(0, 30_000).map(lambda size: bytes(range(251)) * (size // 251))
 trees = st.recursive(contents, lambda inner: st.dictionaries(safe_names, inner, max_size=4), max_leaves=15)
 
 
@@ -101,22 +102,23 @@ def flat(content: bytes | dict, path: bytes = b"") -> dict[str | bytes, bytes | 
 
 
 @settings(max_examples=20, deadline=None, database=None)
-@given(st.dictionaries(safe_names, trees, max_size=5))
-def test_any_tree_of_names_and_sizes_comes_through_and_is_then_complete(files):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(copier, "BUFFER", 700):
+@given(st.dictionaries(safe_names, trees, max_size=5), st.sampled_from(["direct", "buffered"]))
+def test_any_tree_of_names_and_sizes_comes_through_and_is_then_complete(files, way):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(mode, "REQUEST_MAX", mode.PAGE):
         source = write(Path(folder) / "source", flat(files))
         if not (source / "config.json").exists():
             write(source, {"config.json": b"{}"})
         destination = Path(folder) / "destination"
-        assert preload(source, destination, "--verify", "none", "--parallel", "3").code == 0
+        flags = ("--verify", "none", "--files", "all", "--write", way)
+        assert preload(source, destination, *flags, "--parallel", "3").code == 0
         assert tree(destination) == tree(source)
-        again = preload(source, destination, "--verify", "none")
+        again = preload(source, destination, *flags)
         assert (again.code, again.termination["copied_bytes"]) == (0, 0)
 
 
 def test_modes_become_0644_plus_the_x_bits_of_the_source_folders_0755_and_mtimes_stay(source, destination):
-    for name, mode in {"config.json": 0o600, "tokenizer.json": 0o777, SHARDS[0]: 0o700, SHARDS[1]: 0o440}.items():
-        (source / name).chmod(mode)
+    for name, bits in {"config.json": 0o600, "tokenizer.json": 0o777, SHARDS[0]: 0o700, SHARDS[1]: 0o440}.items():
+        (source / name).chmod(bits)
         os.utime(source / name, ns=(1, 1_577_836_800_123_456_789))
     (source / "1_Pooling").chmod(0o700)
     before = os.umask(0o077)
@@ -137,7 +139,7 @@ def test_a_sparse_file_arrives_dense(source, destination):
 
 
 def test_a_file_larger_than_a_buffer_arrives_whole(source, destination):
-    write(source, {"big.bin": os.urandom(copier.BUFFER * 2 + 12_345)})
+    write(source, {"big.bin": os.urandom(mode.REQUEST_MAX * 2 + 12_345)})
     preload(source, destination)
     assert (destination / "big.bin").read_bytes() == (source / "big.bin").read_bytes()
 
@@ -276,7 +278,7 @@ def test_a_marker_that_cannot_be_read_counts_as_none(source, destination, text):
 def test_a_journal_of_garbage_counts_as_none(source, destination, text):
     preload(source, destination)
     (destination / ".faststart/complete.json").unlink()
-    write(destination, {".faststart/work/done.jsonl": text})
+    write(destination, {".faststart/work/journal.jsonl": text})
     result = preload(source, destination)
     assert (result.code, result.termination["resumed_bytes"]) == (0, 0)
     assert tree(destination) == tree(source)
@@ -285,7 +287,7 @@ def test_a_journal_of_garbage_counts_as_none(source, destination, text):
 def test_of_half_a_copy_only_what_the_journal_cannot_prove_is_copied_again(source, destination, monkeypatch):
     preload(source, destination)
     (destination / ".faststart/complete.json").unlink()
-    journal = destination / ".faststart/work/done.jsonl"
+    journal = destination / ".faststart/work/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(line for line in lines if b"tokenizer" not in line) + lines[1][:-9])
     seen = reads_of_content(monkeypatch)
@@ -315,21 +317,29 @@ def boot(folder: Path, boot_id: str | None) -> str:
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), (None, None), ("a", None)])
 def test_after_a_reboot_or_where_that_cannot_be_told_all_is_copied_again(source, destination, tmp_path, first, second):
-    preload(source, destination, proc=boot(tmp_path / "1", first))
+    preload(source, destination, "--write", "buffered", proc=boot(tmp_path / "1", first))
     result = preload(source, destination, proc=boot(tmp_path / "2", second))
     assert result.termination["copied_bytes"] == result.termination["bytes"]
 
 
-def test_a_marker_that_says_synced_holds_over_a_reboot(source, destination, tmp_path):
-    preload(source, destination, proc=boot(tmp_path / "1", "a"))
+def test_a_copy_that_is_on_disk_says_so_and_holds_over_a_reboot(source, destination, tmp_path):
+    preload(source, destination, "--write", "direct", proc=boot(tmp_path / "1", "a"))
+    assert marker(destination)["synced"] is True
+    result = preload(source, destination, proc=boot(tmp_path / "2", "b"))
+    assert "already complete" in result.message
+
+
+def test_a_marker_alone_that_says_synced_does_not_stand_for_files_that_were_not(source, destination, tmp_path):
+    preload(source, destination, "--write", "buffered", proc=boot(tmp_path / "1", "a"))
     write(destination, {".faststart/complete.json": json.dumps(marker(destination) | {"synced": True}).encode()})
-    assert preload(source, destination, proc=boot(tmp_path / "2", "b")).termination["copied_bytes"] == 0
+    result = preload(source, destination, proc=boot(tmp_path / "2", "b"))
+    assert result.termination["copied_bytes"] == result.termination["bytes"]
 
 
-def test_a_copy_that_was_not_verified_is_verified_when_asked_without_copying_again(source, destination):
+def test_a_copy_that_was_verified_less_than_is_asked_is_made_anew_and_one_verified_more_is_enough(source, destination):
     preload(source, destination, "--verify", "none")
     result = preload(source, destination, "--verify", "size")
-    assert (result.code, result.termination["copied_bytes"], marker(destination)["verify"]) == (0, 0, "size")
+    assert (result.code, result.termination["resumed_bytes"], marker(destination)["verify"]) == (0, 0, "size")
     assert "already complete" in preload(source, destination, "--verify", "none").message
 
 
@@ -354,16 +364,25 @@ def test_an_old_marker_goes_before_anything_that_may_fail(source, destination):
     assert not is_marked(destination)
 
 
-def test_plan_prints_what_would_be_copied_and_removed_and_touches_nothing(source, destination, capsys):
+def test_plan_prints_what_would_be_copied_kept_left_out_and_removed_and_touches_nothing(source, destination, capsys):
+    def planned() -> list[tuple[str, ...]]:
+        lines = capsys.readouterr().out.splitlines()
+        return [tuple(re.split(r"\s{2,}", re.sub(r"^(\w+)\s+", r"\1  ", line))) for line in lines]
+
+    write(source, {"README.png": bytes(2_000_000)})
     assert preload(source, destination, "--plan").code == 0
     assert not destination.exists()
-    assert "copy 1400 tokenizer.json\n" in capsys.readouterr().out
+    assert ("copy", "1.40 kB", "tokenizer.json") in planned()
     preload(source, destination)
     write(destination, {"new\nline": b"x", "tokenizer.json": b"y"})
     before = tree(destination), marker(destination)
     result = preload(source, destination, "--plan")
-    assert capsys.readouterr().out == "copy 1400 tokenizer.json\nremove new\\nline\n"
-    assert "1 files to copy" in result.message
+    lines = planned()
+    assert lines[:2] == [("copy", "1.40 kB", "tokenizer.json"), ("keep", "14 bytes", "1_Pooling/config.json")]
+    assert lines[-2:] == [("leave", "2.00 MB", "README.png", "(picture)"), ("remove", "1 bytes", "new\\nline")]
+    assert len(lines) == 1 + 5 + 1 + 1
+    assert "1 files to copy, 1.40 kB with" in result.message
+    assert "5 kept, 1 left out, 2.00 MB; 1 removed" in result.message
     assert before == (tree(destination), marker(destination))
     preload(source, destination)
     assert "nothing to do" in preload(source, destination, "--plan").message
@@ -391,13 +410,22 @@ def test_sizes_are_said_in_the_unit_that_suits_them(number, text):
     assert size(number) == text
 
 
-def test_progress_is_said_every_few_seconds_with_rate_and_remaining_time():
+def test_progress_is_said_every_few_seconds_with_rate_remaining_time_and_streams():
     said: list[str] = []
     times = iter([0.0, 2.0, 5.0, 7.0, 10.0])
-    progress = Progress(40_000_000_000, said.append, lambda: next(times))
+    progress = Progress(40_000_000_000, said.append, clock=lambda: next(times))
     for done in (0, 0, 14_000_000_000, 20_000_000_000):
-        progress.update(done)
+        progress.update(done, 24)
     assert said == [
-        "0 bytes of 40.00 GB copied, 0 bytes/s, no end in sight",
-        "20.00 GB of 40.00 GB copied, 2.00 GB/s, 10 s left",
+        "0 bytes of 40.00 GB copied, 0 bytes/s, no end in sight, 24 streams",
+        "20.00 GB of 40.00 GB copied, 2.00 GB/s, 10 s left, 24 streams",
     ]
+
+
+def test_on_a_terminal_progress_is_a_bar_that_is_drawn_anew_several_times_a_second():
+    drawn: list[str] = []
+    times = iter([0.0, 0.1, 0.3, 0.4, 0.6])
+    progress = Progress(100, lambda _: None, drawn.append, lambda: next(times))
+    for done in (10, 50, 60, 100):
+        progress.update(done, 8)
+    assert [text[:34] for text in drawn] == [f"[{'#' * 15}{'.' * 15}] 5", f"[{'#' * 30}] 1"]

@@ -12,9 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.preload_support import Naps, is_marked, marker, preload, safetensors, start, tree, write
+from tests.preload_support import (
+    SMALL_PIECES,
+    Naps,
+    is_marked,
+    marker,
+    preload,
+    safetensors,
+    start,
+    tree,
+    use_small_pieces,
+    write,
+)
 
-DIE = """
+DIE = f"""{SMALL_PIECES}
 # Kill this process at its n-th call that may change a destination or read a source: before or after the call.
 import itertools
 at, numbers = int(os.environ.get("KILL_AT", "0")), itertools.count(1)
@@ -25,12 +36,13 @@ def mortal(name):
         if number == at and number % 2:
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "preadv":
-            arguments = (arguments[0], [arguments[1][0][:20_000]], arguments[2])
+            arguments = (arguments[0], [arguments[1][0][:4096]], arguments[2])
         result = real(*arguments, **more)
         if number == at:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     setattr(os, name, call)
+preload.copier._TICK = 0.001
 for name in ("preadv", "pwrite", "write", "mkdir", "unlink", "rmdir", "rename", "utime", "fchmod", "posix_fallocate"):
     mortal(name)
 """
@@ -43,8 +55,16 @@ def source(tmp_path: Path) -> Path:
     return write(tmp_path / "source", files | {"config.json": b"{}", "model.safetensors": safetensors(), "empty": None})
 
 
-def dying(source: Path, destination: Path, at: int) -> int:
-    process = start(source, destination, "--parallel", "3", before=f"os.environ['KILL_AT'] = '{at}'\n{DIE}")
+@pytest.fixture(params=["direct", "buffered"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How to write; with pieces as small as DIE makes them."""
+    use_small_pieces(monkeypatch)
+    return request.param
+
+
+def dying(source: Path, destination: Path, way: str, at: int) -> int:
+    before = f"os.environ['KILL_AT'] = '{at}'\n{DIE}"
+    process = start(source, destination, "--parallel", "3", "--write", way, before=before)
     process.communicate(timeout=30)
     return process.returncode
 
@@ -55,37 +75,39 @@ def assert_no_cut_file(source: Path, destination: Path) -> None:
     assert {path for path, data in found.items() if whole.get(path) != data} == set()
 
 
-def number_of_calls(source: Path, destination: Path) -> int:
-    out, _ = start(source, destination, "--parallel", "3", before=f"{DIE}\n{COUNT}").communicate(timeout=30)
-    return int(out)
+def number_of_calls(source: Path, destination: Path, way: str) -> int:
+    counting = start(source, destination, "--parallel", "3", "--write", way, before=f"{DIE}\n{COUNT}")
+    return int(counting.communicate(timeout=30)[0])
 
 
-def test_killed_at_any_moment_it_leaves_no_cut_file_and_the_next_run_completes_the_same_tree(source, tmp_path):
-    calls = number_of_calls(source, tmp_path / "count")
+def test_killed_at_any_moment_it_leaves_no_cut_file_and_the_next_run_completes_the_same_tree(source, tmp_path, way):
+    calls = number_of_calls(source, tmp_path / "count", way)
     chance = random.Random(5)
     hits = resumed = 0
-    for point in chance.sample(range(1, calls), 10):
+    # How often the journal is written depends on the time, and so do the last few calls of a run.
+    for point in chance.sample(range(1, calls * 9 // 10), 10):
         destination = tmp_path / f"destination-{point}"
-        code = dying(source, destination, point)
+        code = dying(source, destination, way, point)
         hits += code == -signal.SIGKILL
         assert_no_cut_file(source, destination)
         assert not is_marked(destination) or tree(destination) == tree(source)
-        result = preload(source, destination)
+        result = preload(source, destination, "--write", way)
         resumed += result.termination["resumed_bytes"] > 0
         assert (point, result.code) == (point, 0)
         assert tree(destination) == tree(source)
         assert not list((destination / ".faststart/work").glob("*.part"))
-    assert (hits, resumed > 3) == (10, True)
+    assert hits >= 8
+    assert resumed > 3
 
 
-def test_killed_again_and_again_it_still_comes_to_the_same_tree(source, tmp_path):
+def test_killed_again_and_again_it_still_comes_to_the_same_tree(source, tmp_path, way):
     destination = tmp_path / "destination"
     write(tmp_path / "old", {"config.json": b"old", "old.bin": b"old", "old/folder": None})
     preload(tmp_path / "old", destination)
     chance = random.Random(6)
-    codes = [dying(source, destination, chance.randint(5, 60)) for _ in range(6)]
+    codes = [dying(source, destination, way, chance.randint(5, 60)) for _ in range(6)]
     assert codes[0] == -signal.SIGKILL
-    assert preload(source, destination).code == 0
+    assert preload(source, destination, "--write", way).code == 0
     assert tree(destination) == tree(source)
 
 
@@ -193,7 +215,7 @@ def test_another_owner_past_the_wait_is_5_and_the_destination_stays_as_it_is(sou
     write(source, {"config.json": b"changed"})
     with (destination / ".faststart/lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        at_once = preload(source, destination)
+        at_once = preload(source, destination, "--wait", "0")
         later = preload(source, destination, "--wait", "2.5", sleep=(naps := Naps()))
     assert (at_once.code, later.code, round(naps.seconds, 1)) == (5, 5, 2.5)
     assert "another preload owns the destination, still after 2.5 s" in later.message

@@ -30,6 +30,7 @@ from tests.preload_support import (
     publish,
     safetensors,
     tree,
+    use_small_pieces,
     write,
 )
 
@@ -50,15 +51,16 @@ def destination(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--write", "direct"], "--write direct: not in this version; accepted: auto"),
-        (["--write", "buffered"], "--write buffered: not in this version; accepted: auto"),
-        (["--cache", "keep"], "--cache keep: not in this version; accepted: auto"),
-        (["--cache", "drop"], "--cache drop: not in this version; accepted: auto"),
-        (["--files", "auto"], "--files auto: not in this version; accepted: all"),
-        (["--files", "*.json", "*.txt"], "--files *.json *.txt: not in this version; accepted: all"),
-        (["--verify", "sha256"], "--verify sha256: not in this version; accepted: none, size"),
-        (["--manifest-digest", "sha256:0"], "--manifest-digest: not in this version"),
-        (["--stay"], "--stay: not in this version"),
+        (["--write", "direct", "--cache", "keep"], "--write direct leaves no pages that --cache keep could keep"),
+        (["--write", "fast"], "invalid choice: 'fast'"),
+        (["--cache", "some"], "invalid choice: 'some'"),
+        (["--verify", "md5"], "invalid choice: 'md5'"),
+        (["--files", "auto", "*.txt"], "--files takes either auto, or all, or patterns"),
+        (["--files", "*.nothing"], "--files *.nothing: names none of the 6 files"),
+        (["--verify", "sha256"], "--verify sha256 needs a published manifest with its block hashes"),
+        (["--manifest-digest", "sha256:0"], "'sha256:0' is not sha256: and 64 hex digits"),
+        (["--manifest-digest", "a" * 64], "is not sha256: and 64 hex digits"),
+        (["--stay"], "--stay: FASTSTART_POD_UID is '', not a pod's uid"),
         (["--parallel", "0"], "0 is not between 1 and 1024"),
         (["--parallel", "1025"], "1025 is not between 1 and 1024"),
         (["--parallel", "-3"], "'-3' is not a whole number"),
@@ -72,12 +74,20 @@ def destination(tmp_path: Path) -> Path:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_command_line_that_is_wrong_or_ahead_of_this_version_is_2_and_says_so_in_the_termination_log(
-    source, destination, flags, message
+def test_a_command_line_that_is_wrong_is_2_and_says_so_in_the_termination_log(
+    source, destination, flags, message, monkeypatch
 ):
+    monkeypatch.delenv("FASTSTART_POD_UID", raising=False)
     result = preload(source, destination, *flags)
     assert result.code == 2
     assert message in result.message
+    assert not destination.exists()
+
+
+@pytest.mark.parametrize("uid", ["../../x", "", "UPPER-CASE", "a" * 65, "12345678/9"])
+def test_a_pod_uid_that_could_name_another_folder_is_2(source, destination, uid, monkeypatch):
+    monkeypatch.setenv("FASTSTART_POD_UID", uid)
+    assert preload(source, destination, "--stay").code == 2
     assert not destination.exists()
 
 
@@ -101,17 +111,26 @@ def test_no_space_is_found_before_the_first_byte_and_said_with_numbers(source, d
 
 def test_space_of_files_that_will_be_removed_counts_as_free(source, destination, monkeypatch):
     preload(source, destination)
-    (destination / ".faststart/work/done.jsonl").unlink()
+    (destination / ".faststart/work/journal.jsonl").unlink()
     (destination / ".faststart/complete.json").unlink()
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=512))
+    assert preload(source, destination).code == 0
+
+
+def test_space_of_parts_that_will_be_removed_counts_as_free(source, destination, monkeypatch):
+    write(destination, {".faststart/work/7.part": bytes(100_000), ".faststart/work/journal.jsonl": b"of another copy"})
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=512))
     assert preload(source, destination).code == 0
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "pwrite"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("way", ["direct", "buffered"])
 def test_a_disk_that_fills_up_during_the_copy_is_3_and_leaves_no_cut_file(
-    source, destination, monkeypatch, call, number
+    source, destination, monkeypatch, call, number, way
 ):
+    write(source, {f"{n}.bin": os.urandom(9999) for n in range(4)})
+    use_small_pieces(monkeypatch)
     real = getattr(os, call)
     calls: list[int] = []
 
@@ -122,7 +141,7 @@ def test_a_disk_that_fills_up_during_the_copy_is_3_and_leaves_no_cut_file(
         return real(*arguments)
 
     monkeypatch.setattr(os, call, full_at_the_third)
-    result = preload(source, destination, "--parallel", "1")
+    result = preload(source, destination, "--parallel", "1", "--write", way)
     assert result.code == 3
     assert "full" in result.message
     assert result.file
@@ -130,13 +149,32 @@ def test_a_disk_that_fills_up_during_the_copy_is_3_and_leaves_no_cut_file(
     monkeypatch.undo()
     assert preload(source, destination).code == 0
     assert tree(destination) == tree(source)
+    assert not list((destination / ".faststart/work").glob("*.part"))
+
+
+@pytest.mark.parametrize("data", ["fits", "does not fit either"])
+def test_a_disk_on_which_not_even_the_journal_fits_is_3(source, destination, monkeypatch, data):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    real = os.pwrite
+    calls = iter([real, real])
+
+    def full_at_the_third(*arguments):
+        return next(calls, full)(*arguments)
+
+    if data != "fits":
+        monkeypatch.setattr(os, "pwrite", full_at_the_third)
+    monkeypatch.setattr(os, "write", full)
+    assert preload(source, destination, "--parallel", "1").code == 3
+    monkeypatch.undo()
+    assert_only_whole_files(source, destination)
 
 
 def assert_only_whole_files(source: Path, destination: Path) -> None:
     whole = tree(source)
     assert {path: data for path, data in tree(destination).items() if whole[path] != data} == {}
     assert not is_marked(destination)
-    assert not list((destination / ".faststart/work").glob("*.part"))
 
 
 def test_where_a_file_system_cannot_reserve_space_the_copy_goes_on(source, destination, monkeypatch):
@@ -238,6 +276,24 @@ def test_a_damaged_source_is_4_names_the_file_and_copies_nothing(source, destina
     assert file in "/" + result.file
     assert says in result.message
     assert not destination.exists() or tree(destination) == {}
+
+
+@pytest.mark.parametrize("verify", ["size", "sha256"])
+def test_a_git_lfs_pointer_in_place_of_a_tokenizer_is_4_and_never_gets_its_name(source, destination, verify):
+    write(source, {"tokenizer.json": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"})
+    publish(source)
+    result = preload(source, destination, "--verify", verify)
+    assert (result.code, result.file) == (4, "tokenizer.json")
+    assert "git lfs pull" in result.message
+    assert not (destination / "tokenizer.json").exists()
+    assert not is_marked(destination)
+
+
+def test_patterns_may_leave_out_weights_that_an_index_names(source, destination):
+    assert preload(source, destination, "--files", "*.json").code == 0
+    assert sorted(path for path, data in tree(destination).items() if isinstance(data, bytes)) == [
+        *(b"1_Pooling/config.json", b"config.json", b"model.safetensors.index.json", b"tokenizer.json"),
+    ]
 
 
 def test_without_verification_a_cut_shard_is_copied_as_it_is(source, destination):
@@ -390,30 +446,35 @@ CHANGES = [grow, shrink, touch, replace, remove, turn_into_a_fifo]
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("moment", ["before its first byte", "after its first byte", "after its copy"])
+@pytest.mark.parametrize("name", [SHARDS[0], "tokenizer.json"], ids=["large", "small"])
 def test_a_source_that_changes_during_the_copy_is_8_and_gets_no_marker(
-    source, destination, monkeypatch, change: Callable[[Path], None], moment
+    source, destination, monkeypatch, change: Callable[[Path], None], moment, name
 ):
-    touched = source / SHARDS[0]
+    use_small_pieces(monkeypatch)
+    touched = source / name
+    inode = touched.stat().st_ino
     done: list[int] = []
 
-    def once(fd_or_path: object, *, now: bool) -> None:
+    def once(*, now: bool) -> None:
         if now and not done:
             done.append(1)
             change(touched)
 
     if moment == "before its first byte":
-        real_part = copier.Destination.part
-        monkeypatch.setattr(copier.Destination, "part", lambda *a: [once(None, now=True), real_part(*a)][1])
+        real_open = copier.open_source
+        monkeypatch.setattr(
+            copier, "open_source", lambda real, **k: [once(now=real == os.fsencode(touched)), real_open(real, **k)][1]
+        )
     elif moment == "after its first byte":
         real_read = os.preadv
-        monkeypatch.setattr(copier, "BUFFER", 1000)
-        monkeypatch.setattr(os, "preadv", lambda *a: [real_read(*a), once(None, now=True)][0])
+        monkeypatch.setattr(os, "preadv", lambda fd, *a: [real_read(fd, *a), once(now=os.fstat(fd).st_ino == inode)][0])
     else:
         real_run = copier.Copy.run
-        monkeypatch.setattr(copier.Copy, "run", lambda *a: [real_run(*a), once(None, now=True)][0])
+        monkeypatch.setattr(copier.Copy, "run", lambda *a: [real_run(*a), once(now=True)][0])
     result = preload(source, destination, "--parallel", "1")
-    assert (result.code, result.file) == (8, SHARDS[0])
-    assert moment == "after its copy" or not (destination / SHARDS[0]).exists()
+    assert done
+    assert (result.code, result.file) == (8, name)
+    assert moment == "after its copy" or not (destination / name).exists()
     assert not is_marked(destination)
 
 
@@ -481,28 +542,28 @@ def test_an_error_that_does_not_pass_by_itself_is_not_tried_again(source, destin
 def test_a_write_that_fails_is_9_at_once_and_names_the_file(source, destination, monkeypatch):
     fail_on(monkeypatch, "pwrite", [errno.EIO])
     result = preload(source, destination, "--parallel", "1")
-    assert (result.code, result.file, result.termination["retries"]) == (9, SHARDS[0], 0)
+    assert (result.code, result.file, result.termination["retries"]) == (9, "1_Pooling/config.json", 0)
     assert "writing to the destination failed" in result.message
     assert_only_whole_files(source, destination)
 
 
-def test_the_first_error_stops_all_workers_in_the_middle_of_their_files(source, destination, monkeypatch):
+def test_the_first_error_stops_all_streams_in_the_middle_of_their_files(source, destination, monkeypatch):
     write(source, {"1.bin": bytes(1_000_000), "2.bin": bytes(1_000_000)})
     failed = threading.Event()
     real = os.pwrite
 
-    def first_fails(*arguments):
-        if not failed.is_set():
+    def first_fails(fd, data, at):
+        if not failed.is_set() and at > 0:
             failed.set()
             raise OSError(errno.EIO, "Input/output error")
         time.sleep(0.001)
-        return real(*arguments)
+        return real(fd, data, at)
 
-    monkeypatch.setattr(copier, "BUFFER", 1000)
+    use_small_pieces(monkeypatch)
     monkeypatch.setattr(os, "pwrite", first_fails)
-    result = preload(source, destination, "--parallel", "2")
+    result = preload(source, destination, "--parallel", "2", "--verify", "none", "--files", "all")
     assert result.code == 9
-    assert result.file in ("1.bin", "2.bin")
+    assert result.file in ("1.bin", "2.bin", SHARDS[0])
     assert result.termination["copied_bytes"] < 200_000
     assert_only_whole_files(source, destination)
 

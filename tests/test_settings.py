@@ -238,6 +238,23 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
     ({"models.La": {}}, "models.La", "model name", {}),
     ({"models.small.sizeGib": 0}, "models.small.sizeGib", "use 1 or more", {"models.small.sizeGib": 1}),
     ({"models.large.sizeGib": "big"}, "models.large.sizeGib", "whole number", {"models.large.sizeGib": "440"}),
+    ({"models.large.files": "some"}, "models.large.files", "use auto, all or a list of globs", {"models.large.files": "all"}),
+    ({"models.large.files": "*.json"}, "models.large.files", "a list of globs", {"models.large.files": ["*.json", "sub/*"]}),
+    ({"models.large.files": []}, "models.large.files", "names nothing", {"models.large.files": None}),
+    ({"models.large.files": {"auto": True}}, "models.large.files", "is not accepted", {"models.large.files": "auto"}),
+    ({"models.large.files": ["auto", "*.json"]}, "models.large.files", "auto stands alone", {"models.large.files": ["auto"]}),
+    ({"models.large.files": ["*", "all"]}, "models.large.files", "all stands alone", {"models.large.files": ["all"]}),
+    ({"models.large.files": ["*.json", ""]}, "models.large.files[1]", "use one like *.safetensors", {"models.large.files": ["*.json", "*"]}),
+    ({"models.large.files": ["/fsx/*"]}, "models.large.files[0]", "inside the model's folder", {"models.large.files": ["fsx/*"]}),
+    ({"models.large.files": ["a/../b"]}, "models.large.files[0]", "inside the model's folder", {"models.large.files": ["a..b"]}),
+    ({"models.large.files": ["./*"]}, "models.large.files[0]", "inside the model's folder", {"models.large.files": [".*"]}),
+    ({"models.large.files": ["original//"]}, "models.large.files[0]", "or folder/", {"models.large.files": ["original/"]}),
+    ({"models.large.files": ["/"]}, "models.large.files[0]", "or folder/", {"models.large.files": ["original/*"]}),
+    ({"models.large.files": ["-x"]}, "models.large.files[0]", "a flag of preload", {"models.large.files": ["?x", "model-*"]}),
+    ({"models.large.files": ["a\nb"]}, "models.large.files[0]", "use ? for", {"models.large.files": ["a?b"]}),
+    ({"models.large.files": ["a\0b"]}, "models.large.files[0]", "use ? for", {"models.large.files": ["[ab]*"]}),
+    ({"models.large.files": ["$(HOME)"]}, "models.large.files[0]", "use ? for $", {"models.large.files": ["(HOME)"]}),
+    ({"models.large.files": [7]}, "models.large.files[0]", "put it in quotes", {"models.large.files": ["7"]}),
     # What fits where.
     ({"models.small.sizeGib": 500}, "models.small.sizeGib", "GiB of NVMe", {"models.small.sizeGib": 16}),
     ({"models.large.sizeGib": 600}, "models.large.sizeGib", "can have 576", {"models.large.sizeGib": 576}),
@@ -273,6 +290,36 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         "modelServers.big.preload.parallelCopies",
         "use 1 or more",
         {"modelServers.big.preload": {"parallelCopies": 64}},
+    ),
+    (
+        {"modelServers.big.preload": {"write": "fast"}},
+        "modelServers.big.preload.write",
+        '"auto", "direct" or "buffered"',
+        {"modelServers.big.preload": {"write": "direct"}},
+    ),
+    (
+        {"modelServers.big.preload": {"cache": True}},
+        "modelServers.big.preload.cache",
+        '"auto", "keep" or "drop"',
+        {"modelServers.big.preload": {"cache": "keep"}},
+    ),
+    (
+        {"modelServers.big.preload": {"verify": "md5"}},
+        "modelServers.big.preload.verify",
+        '"none", "size" or "sha256"',
+        {"modelServers.big.preload": {"verify": "sha256"}},
+    ),
+    (
+        {"modelServers.big.preload": {"write": "direct", "cache": "keep"}},
+        "modelServers.big.preload.cache",
+        "use auto or drop, or another write",
+        {"modelServers.big.preload": {"write": "direct", "cache": "drop"}},
+    ),
+    (
+        {"modelServers.big.preload": {"write": "direct", "cache": "keep"}},
+        "modelServers.big.preload.cache",
+        "write: direct leaves nothing",
+        {"modelServers.big.preload": {"write": "buffered", "cache": "drop"}},
     ),
     # The rest.
     ({"mirrors.charts": "charts"}, "mirrors.charts", "./charts", {"mirrors.charts": "https://charts.example.com"}),
@@ -316,7 +363,7 @@ def test_a_stack_that_does_not_pin_region_account_and_tags_is_refused(aws: dict[
 
 UNKNOWN = [
     "networks", "network.cidrBlock", "cluster.endpoint.private", "cluster.access.previewRole", "systemNodes.type",
-    "nodeGroups.p5.type", "nodeGroups.p5.amiRelease", "nodeGroups.p5.size.wanted", "storage.allowTcp", "models.large.files",
+    "nodeGroups.p5.type", "nodeGroups.p5.amiRelease", "nodeGroups.p5.size.wanted", "storage.allowTcp", "models.large.allowPickle",
     "modelServers.big.load", "modelServers.big.preload.mode", "plugins.gpu", "mirrors.images", "observability", "iam",
 ]  # fmt: skip
 
@@ -441,6 +488,30 @@ def test_field_knowledge_and_risks_warn_and_do_not_refuse(
     assert refusals(changes, aws) == []
 
 
+@pytest.mark.parametrize(
+    ("preload", "instance_type", "warned"),
+    [
+        ({}, "g6.xlarge", []),
+        ({"write": "direct", "cache": "drop"}, "g6.xlarge", []),
+        ({"write": "buffered"}, "g6.xlarge", ["write"]),
+        ({"write": "buffered", "cache": "drop"}, "g6.xlarge", ["write"]),
+        ({"cache": "keep"}, "g6.xlarge", ["cache"]),
+        ({"write": "buffered", "cache": "keep"}, "g6.xlarge", ["write", "cache"]),
+        ({"write": "buffered", "cache": "keep"}, "g6.2xlarge", []),
+    ],
+)
+def test_a_copy_that_is_forced_through_too_little_memory_warns(
+    preload: dict[str, str], instance_type: str, warned: list[str]
+) -> None:
+    """15 GiB want 24 GiB of memory: a g6.xlarge has 16, a g6.2xlarge 32."""
+    changes = {"nodeGroups.g6.instanceType": instance_type, "modelServers.tiny.preload": preload}
+    found = [finding for finding in findings(changes) if ".preload." in finding.key]
+
+    assert [finding.key for finding in found] == [f"faststart:modelServers.tiny.preload.{key}" for key in warned]
+    assert all("wants 24 GiB" in finding.text and "g6.xlarge has 16" in finding.text for finding in found)
+    assert refusals(changes) == []
+
+
 def test_a_stack_over_tcp_with_deploy_role_and_named_ranges_warns_only_of_what_aws_chooses() -> None:
     changes = {
         "storage.efa": False,
@@ -507,6 +578,18 @@ def test_the_safe_choice_is_what_a_stack_gets_that_names_none() -> None:
     assert not read.cluster.endpoint.public
     assert read.cluster.access.entries == {}
     assert (read.plugins.fsx_csi, read.plugins.efa, read.plugins.nvidia) == (True, True, True)
+
+
+def test_a_copy_is_by_default_what_preload_does_when_it_is_told_nothing() -> None:
+    read = settings()
+
+    assert read.models["large"].files == ["auto"]
+    assert read.model_servers["big"].preload.model_dump() == {
+        "parallel_copies": 32,
+        "write": "auto",
+        "cache": "auto",
+        "verify": "size",
+    }
 
 
 def test_settings_are_frozen() -> None:

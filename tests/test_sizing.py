@@ -145,6 +145,13 @@ def test_a_copy_is_given_more_disk_than_the_model_has_bytes(model_gib: int) -> N
     assert sizing.copy_space_gib(model_gib) >= model_gib * 1.05
 
 
+@pytest.mark.parametrize(("model_gib", "memory_gib"), [(1, 6), (10, 17), (15, 24), (440, 576), (1000, 1304)])
+def test_a_copy_goes_through_the_page_cache_from_1_3_times_the_model_and_4_gib_on(
+    model_gib: int, memory_gib: int
+) -> None:
+    assert sizing.page_cache_memory_gib(model_gib) == memory_gib
+
+
 def test_a_pod_that_fits_no_node_is_an_error_and_not_a_number() -> None:
     with pytest.raises(ValueError, match="does not fit"):
         sizing.nodes_needed([sizing.PodSize(gpus=9, nvme_gib=1)], INSTANCE_TYPES["p5.48xlarge"])

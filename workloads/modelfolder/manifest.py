@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,16 +15,28 @@ from modelfolder.errors import Exit, FaststartError
 SCHEMA = "faststart.dev/manifest/v1"
 PATH = names.STATE + b"/manifest.json"
 
+BLOCK_UNIT = 4096
+"""Blocks are whole numbers of pages, so that they can be read without the page cache."""
+
 MAX_BYTES = 256 << 20
 """A larger manifest is refused unread. 800 GB of weights have about 7 MB of block hashes."""
 
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """One file: its path in the folder and its size in bytes."""
+    """One file of a model.
+
+    Attributes:
+        path: its path in the folder.
+        size: in bytes.
+        block_bytes: the size of each block but the last; 0 where no hashes are known.
+        blocks: the SHA-256 of each block.
+    """
 
     path: bytes
     size: int
+    block_bytes: int = 0
+    blocks: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,10 +65,7 @@ class Manifest:
     @property
     def all_folders(self) -> set[bytes]:
         """Return each folder below the top one, empty or not."""
-        found = set(self.folders)
-        for path in [*self.folders, *(file.path for file in self.files)]:
-            found.update(names.parents(path))
-        return found
+        return names.with_parents(self.folders, (file.path for file in self.files))
 
 
 def canonical(document: object) -> bytes:
@@ -68,7 +78,7 @@ def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def scanned(source: bytes, files: list[tuple[bytes, int, int]], folders: list[bytes]) -> Manifest:
+def scanned(source: bytes, files: Sequence[tuple[bytes, int, int]], folders: Sequence[bytes]) -> Manifest:
     """Return the manifest of a folder that was only looked at.
 
     Its digest covers the source's path, and each file's path, size and mtime; what a look at the names cannot tell
@@ -179,4 +189,14 @@ def _file(item: dict[str, Any]) -> ManifestFile:
     path, size = _content(item["path"]), item["size"]
     if type(size) is not int or size < 0:
         raise ValueError(f"the size of {names.show(path)} is {size!r}")
-    return ManifestFile(path, size)
+    block_bytes, blocks = item["block_bytes"], item["blocks"]
+    if blocks is None:
+        return ManifestFile(path, size)
+    if type(block_bytes) is not int or block_bytes <= 0 or block_bytes % BLOCK_UNIT:
+        raise ValueError(f"the block_bytes of {names.show(path)} is {block_bytes!r}")
+    hashes = tuple(bytes.fromhex(block) for block in blocks)
+    if any(len(block) != hashlib.sha256().digest_size for block in hashes):
+        raise ValueError(f"a block hash of {names.show(path)} is no SHA-256")
+    if len(hashes) != -(-size // block_bytes):
+        raise ValueError(f"{names.show(path)} has {len(hashes)} block hashes for {size} bytes")
+    return ManifestFile(path, size, block_bytes, hashes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 
 STATE = b".faststart"
 """The folder at the top of a source or destination that is ours and never content."""
@@ -62,3 +63,13 @@ def parents(path: bytes) -> list[bytes]:
         path = path.rpartition(b"/")[0]
         above.append(path)
     return above
+
+
+def with_parents(folders: Iterable[bytes], files: Iterable[bytes]) -> set[bytes]:
+    """Return the folders, and each folder that one of them or a file lies in, without the top one."""
+    found = set(folders)
+    for folder in list(found):
+        found.update(parents(folder))
+    for folder in {path.rpartition(b"/")[0] for path in files} - {b""}:
+        found.update((folder, *parents(folder)))
+    return found

@@ -41,7 +41,12 @@ class Patience:
             FaststartError: 143, SIGTERM came.
         """
         if self.stopped:
-            raise FaststartError(Exit.TERMINATED, "stopped by SIGTERM; whole files that were copied are kept")
+            raise FaststartError(Exit.TERMINATED, "stopped by SIGTERM; what was copied is kept")
+
+    def count_retry(self) -> None:
+        """Note that something is done again because it failed."""
+        with self._lock:
+            self.retries += 1
 
     def pause(self, seconds: float) -> None:
         """Sleep in slices, so that a stop ends it early.
@@ -69,8 +74,7 @@ class Patience:
             except OSError as error:
                 if error.errno not in TRANSIENT:
                     raise
-            with self._lock:
-                self.retries += 1
+            self.count_retry()
             self.pause(delay)
         return call()
 

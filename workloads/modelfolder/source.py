@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from modelfolder import manifest as manifests
-from modelfolder import names
+from modelfolder import names, pool
 from modelfolder.errors import Exit, FaststartError, source_error
-from modelfolder.manifest import Manifest
+from modelfolder.manifest import Manifest, ManifestFile
 from modelfolder.patience import Patience
+from modelfolder.selection import LeftOut, select
+
+T = TypeVar("T")
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
+_PART = 64  # names that one thread looks at in a row
 
 _KINDS = {
     stat.S_IFIFO: "a fifo",
@@ -32,6 +38,7 @@ class SourceFile:
         path: its path in the model folder.
         real: where to open it: the same file, with links resolved.
         mode: its type and permission bits.
+        listed: the same file in the manifest, with its block hashes if there are any.
     """
 
     path: bytes
@@ -39,6 +46,7 @@ class SourceFile:
     size: int
     mtime_ns: int
     mode: int
+    listed: ManifestFile
 
     def same(self, status: os.stat_result) -> bool:
         """Say whether the file is as it was at the first look: regular, of the same size and mtime."""
@@ -47,17 +55,39 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A model folder that was looked at.
+    """A model folder that was looked at, and what of it was asked for.
 
     Attributes:
         root: its absolute path.
+        manifest: the published one, of all files; or one made here, of those that were asked for.
+        files: those that were asked for, in the order of their paths' bytes.
+        left_out: those that were not, and why.
         skipped: path and kind of what is neither file, folder nor link; it is never opened.
+        notes: what a person should know about the choice of files.
     """
 
     root: bytes
     manifest: Manifest
     files: tuple[SourceFile, ...]
+    left_out: tuple[LeftOut, ...] = ()
     skipped: tuple[tuple[bytes, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def total_bytes(self) -> int:
+        """Return the sum of the sizes of the files that were asked for."""
+        return sum(file.size for file in self.files)
+
+    @functools.cached_property
+    def folders(self) -> set[bytes]:
+        """Return each folder that a copy has: those with files that were asked for, and the empty ones."""
+        return names.with_parents(self.manifest.folders, (file.path for file in self.files))
+
+    @functools.cached_property
+    def selection_digest(self) -> str:
+        """Return `sha256:` and hex digits that stand for the manifest and the files that were asked for."""
+        paths = [names.to_json(file.path) for file in self.files]
+        return manifests.digest(manifests.canonical([self.manifest.digest, paths]))
 
 
 def open_regular(real: bytes) -> BinaryIO:
@@ -69,26 +99,66 @@ def open_regular(real: bytes) -> BinaryIO:
     return open(real, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
 
 
-def look(root: bytes, patience: Patience) -> Source:
+def open_source(real: bytes, *, direct: bool) -> tuple[int, bool]:
+    """Open a file of the source, around the page cache if that is asked for and can be had.
+
+    Returns:
+        The descriptor, and whether reads go around the page cache.
+
+    Raises:
+        OSError: it cannot be opened, or has become a link.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if direct:
+        try:
+            return os.open(real, flags | os.O_DIRECT), True
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    return os.open(real, flags), False
+
+
+def look(root: bytes, patterns: Sequence[str], patience: Patience) -> Source:
     """Find out what a model folder holds: from its published manifest if it has one, else by a scan.
 
     Args:
         root: the folder.
+        patterns: which files are asked for; see `selection.select`.
         patience: asked before each step; repeats what fails for the moment.
 
     Raises:
-        FaststartError: 4 dangling link, link loop, or manifest and files disagree; 6 missing, empty or no model;
-            7 not readable, or a link leaves the mount; 8 changed meanwhile; 9 I/O error; 143 SIGTERM.
+        FaststartError: 2 patterns that make no sense; 4 dangling link, link loop, or manifest and files disagree;
+            6 missing, empty or no model; 7 not readable, or a link leaves the mount; 8 changed meanwhile; 9 I/O
+            error; 143 SIGTERM.
     """
-    root = os.path.abspath(root)
+    found: list[Source] = []
+    # In a thread, so that SIGTERM is noticed while a mount hangs.
+    pool.each([os.path.abspath(root)], lambda path: found.append(_look(path, patterns, patience)), patience)
+    return found[0]
+
+
+def _look(root: bytes, patterns: Sequence[str], patience: Patience) -> Source:
     status = _root_status(root, patience)
     published = _read_manifest(root, patience)
     if published:
-        source = Source(root, published, _published_files(root, status.st_dev, published, patience))
+        files, folders, skipped = _published_files(root, status.st_dev, published, patience), published.folders, ()
     else:
-        source = _scan(root, status, patience)
-    _require_model(source.manifest, root)
-    return source
+        files, folders, skipped = _scan(root, status, patience)
+    _require_model([file.path for file in files], root)
+    real = {file.path: file.real for file in files}
+
+    def read(path: bytes) -> bytes:
+        def content() -> bytes:
+            with open_regular(real[path]) as stream:
+                return stream.read()
+
+        return patience.read(path, content)
+
+    selection = select({file.path: file.size for file in files}, patterns, read)
+    files = tuple(file for file in files if file.path in selection.paths)
+    looked = [(file.path, file.size, file.mtime_ns) for file in files]
+    manifest = published or manifests.scanned(root, looked, folders)
+    return Source(root, manifest, files, selection.left_out, skipped, selection.notes)
 
 
 def _root_status(root: bytes, patience: Patience) -> os.stat_result:
@@ -103,8 +173,7 @@ def _root_status(root: bytes, patience: Patience) -> os.stat_result:
     return status
 
 
-def _require_model(manifest: Manifest, root: bytes) -> None:
-    paths = [file.path for file in manifest.files]
+def _require_model(paths: Sequence[bytes], root: bytes) -> None:
     tops = {path.partition(b"/")[0] for path in paths}
     if not paths:
         raise FaststartError(Exit.NO_MODEL, "the source folder is empty", root)
@@ -133,29 +202,37 @@ def _read_manifest(root: bytes, patience: Patience) -> Manifest | None:
 
 
 def _published_files(root: bytes, device: int, published: Manifest, patience: Patience) -> tuple[SourceFile, ...]:
-    found = []
-    for listed in published.files:
-        real = os.path.join(root, listed.path)
-        try:
-            status = patience.transient(lambda real=real: os.lstat(real))
-        except OSError as error:
-            if error.errno in _MISSING:
-                message = "is in the manifest and not in the folder: the published model is damaged"
-                raise FaststartError(Exit.DAMAGED, message, listed.path) from error
-            raise source_error(error, listed.path) from error
-        if stat.S_ISLNK(status.st_mode):
-            real, status = _follow(real, listed.path, device, patience)
-        if not stat.S_ISREG(status.st_mode):
-            raise FaststartError(Exit.DAMAGED, "is in the manifest and is not a regular file", listed.path)
-        if status.st_size != listed.size:
-            message = f"has {status.st_size} bytes, the manifest says {listed.size}: the published model is damaged"
-            raise FaststartError(Exit.DAMAGED, message, listed.path)
-        found.append(_source_file(listed.path, real, status))
-    return tuple(found)
+    found: dict[bytes, SourceFile] = {}
+
+    def find(part: Sequence[ManifestFile]) -> None:
+        for listed in part:
+            found[listed.path] = _published_file(root, device, listed, patience)
+
+    pool.each(_parts(published.files), find, patience)
+    return tuple(found[path] for path in sorted(found))
 
 
-def _source_file(path: bytes, real: bytes, status: os.stat_result) -> SourceFile:
-    return SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode)
+def _published_file(root: bytes, device: int, listed: ManifestFile, patience: Patience) -> SourceFile:
+    real = os.path.join(root, listed.path)
+    try:
+        status = patience.transient(lambda: os.lstat(real))
+    except OSError as error:
+        if error.errno in _MISSING:
+            message = "is in the manifest and not in the folder: the published model is damaged"
+            raise FaststartError(Exit.DAMAGED, message, listed.path) from error
+        raise source_error(error, listed.path) from error
+    if stat.S_ISLNK(status.st_mode):
+        real, status = _follow(real, listed.path, device, patience)
+    if not stat.S_ISREG(status.st_mode):
+        raise FaststartError(Exit.DAMAGED, "is in the manifest and is not a regular file", listed.path)
+    if status.st_size != listed.size:
+        message = f"has {status.st_size} bytes, the manifest says {listed.size}: the published model is damaged"
+        raise FaststartError(Exit.DAMAGED, message, listed.path)
+    return SourceFile(listed.path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed)
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[at : at + _PART] for at in range(0, len(items), _PART)]
 
 
 def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[bytes, os.stat_result]:
@@ -181,39 +258,63 @@ def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[
     return end, status
 
 
-def _scan(root: bytes, root_status: os.stat_result, patience: Patience) -> Source:
-    """Walk the folder, following links that stay on its file system.
+class _Folder(NamedTuple):
+    """A folder of the source, or some of the names in one.
 
-    Each folder on the stack carries the identities of those above it, so that a link to one of them is noticed.
+    Attributes:
+        above: the identities of the folder and of those above it: a link to one of them is a loop.
+        inside: the names to look at; None for all.
+    """
+
+    path: bytes
+    real: bytes
+    above: frozenset[tuple[int, int]]
+    inside: Sequence[bytes] | None
+
+
+def _scan(
+    root: bytes, root_status: os.stat_result, patience: Patience
+) -> tuple[tuple[SourceFile, ...], list[bytes], tuple[tuple[bytes, str], ...]]:
+    """Walk the folder, following links that stay on its file system; return files, empty folders and what is neither.
+
+    Lists are shared by threads: each only appends to them, which is atomic.
     """
     files: list[SourceFile] = []
     folders: list[bytes] = []
     skipped: list[tuple[bytes, str]] = []
     device = root_status.st_dev
-    stack = [(b"", root, frozenset([_identity(root_status)]))]
-    while stack:
-        folder, real_folder, above = stack.pop()
-        for name in _list(folder, real_folder, patience):
-            path, real = os.path.join(folder, name), os.path.join(real_folder, name)
+
+    def visit(folder: _Folder) -> list[_Folder]:
+        inside = folder.inside
+        if inside is None:
+            first, *rest = _parts(_list(folder.path, folder.real, patience)) or [()]
+            if rest:
+                return [folder._replace(inside=part) for part in (first, *rest)]
+            inside = first
+        below = []
+        for name in inside:
+            path, real = os.path.join(folder.path, name), os.path.join(folder.real, name)
             if path == names.STATE:
                 continue
-            status = patience.read(path, lambda real=real: os.lstat(real))
+            status = patience.read(path, functools.partial(os.lstat, real))
             if stat.S_ISLNK(status.st_mode):
                 real, status = _follow(real, path, device, patience)
-            if stat.S_ISDIR(status.st_mode):
-                if _identity(status) in above:
+            if stat.S_ISREG(status.st_mode):
+                listed = ManifestFile(path, status.st_size)
+                files.append(SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed))
+            elif stat.S_ISDIR(status.st_mode):
+                if _identity(status) in folder.above:
                     raise FaststartError(Exit.DAMAGED, "is a link to a folder that it lies in", path)
                 folders.append(path)
-                stack.append((path, real, above | {_identity(status)}))
-            elif stat.S_ISREG(status.st_mode):
-                files.append(_source_file(path, real, status))
+                below.append(_Folder(path, real, folder.above | {_identity(status)}, None))
             else:
                 skipped.append((path, _KINDS.get(stat.S_IFMT(status.st_mode), "no file")))
+        return below
+
+    pool.crawl([_Folder(b"", root, frozenset([_identity(root_status)]), None)], visit, patience)
     files.sort(key=lambda file: file.path)
-    used = {parent for path in [*folders, *(file.path for file in files)] for parent in names.parents(path)}
-    empty = [path for path in folders if path not in used]
-    manifest = manifests.scanned(root, [(file.path, file.size, file.mtime_ns) for file in files], empty)
-    return Source(root, manifest, tuple(files), tuple(sorted(skipped)))
+    used = {os.path.dirname(path) for path in [*folders, *(file.path for file in files)]}
+    return tuple(files), [path for path in folders if path not in used], tuple(sorted(skipped))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Checks of a model's structure that read a few kilobytes a file: headers, indexes, Git LFS pointers.
+"""Checks of a model's structure that read a few kilobytes a weight file: headers, indexes, Git LFS pointers.
 
 They find a file that was cut, left out or never downloaded. They cannot find wrong bytes in a file of the right size.
 """
@@ -10,6 +10,7 @@ import os
 import posixpath
 from typing import Any
 
+from modelfolder import names, pool
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
 from modelfolder.source import Source, SourceFile, open_regular
@@ -29,44 +30,66 @@ def check(source: Source, patience: Patience) -> None:
     """Hold the files of a model folder against what they say about themselves and each other.
 
     Raises:
-        FaststartError: 4 a Git LFS pointer in place of a file, a safetensors file whose size does not fit its
+        FaststartError: 4 a Git LFS pointer in place of weights, a safetensors file whose size does not fit its
             header, a shard that an index names and the folder has not; 7, 8, 9 not readable, gone, I/O error;
             143 SIGTERM.
     """
-    for file in source.files:
-        if file.size < LFS_MAX_BYTES and _read(file, patience).startswith(LFS_START):
-            message = (
-                "is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned, and copy again"
-            )
-            raise FaststartError(Exit.DAMAGED, message, file.path)
-        if file.path.endswith(_SAFETENSORS):
-            _check_header(file, patience)
+    weights = [file for file in source.files if names.is_weight(file.path)]
+    pool.each(weights, lambda file: _check_content(file, patience), patience)
     paths = {file.path for file in source.files}
+    there = paths | {file.path for file in source.left_out}
     folders_with_safetensors = {posixpath.dirname(path) for path in paths if path.endswith(_SAFETENSORS)}
     for file in source.files:
         if not file.path.endswith(_INDEXES):
             continue
         # The index of a pytorch_model*.bin that was left out on purpose stays in many downloads; vLLM ignores it.
         if file.path.endswith(_INDEXES[0]) or posixpath.dirname(file.path) not in folders_with_safetensors:
-            _check_index(file, paths, patience)
+            _check_index(file, there, patience)
 
 
-def _read(file: SourceFile, patience: Patience, size: int = -1, at: int = 0) -> bytes:
+def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
+    """Hold that a file is not a Git LFS pointer.
+
+    Args:
+        file: the file.
+        start: its first bytes, all of them if it is smaller than LFS_MAX_BYTES.
+
+    Raises:
+        FaststartError: 4, it is one.
+    """
+    if file.size < LFS_MAX_BYTES and bytes(start[: len(LFS_START)]) == LFS_START:
+        message = "is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned, and copy again"
+        raise FaststartError(Exit.DAMAGED, message, file.path)
+
+
+def _check_content(file: SourceFile, patience: Patience) -> None:
+    if file.size < LFS_MAX_BYTES:
+        require_no_pointer(file, _read(file, patience))
+    if file.path.endswith(_SAFETENSORS):
+        _check_header(file, patience)
+
+
+def _read(file: SourceFile, patience: Patience) -> bytes:
     def read() -> bytes:
         with open_regular(file.real) as stream:
-            stream.seek(at)
-            return stream.read(size)
+            return stream.read()
 
     return patience.read(file.path, read)
 
 
 def _check_header(file: SourceFile, patience: Patience) -> None:
     """Compare a file's size with its header: 8 bytes of length, JSON of that length, then the tensors' bytes."""
-    length = int.from_bytes(_read(file, patience, 8), "little")
+
+    def read() -> tuple[int, bytes]:
+        with open_regular(file.real) as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            return length, stream.read(length) if length <= min(file.size - 8, MAX_HEADER) else b""
+
+    length, text = patience.read(file.path, read)
     if file.size < 8 or length > min(file.size - 8, MAX_HEADER):
         raise _damaged(file, f"is cut or no safetensors file: {file.size} bytes, a header of {length}")
     try:
-        header = json.loads(_read(file, patience, length, 8))
+        header = json.loads(text)
         end = max((tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"), default=0)
         described = 8 + length + end
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:

@@ -1,27 +1,371 @@
-"""The copy engine: threads, each of which copies whole files through one bounded buffer."""
+"""The copy engine: streams, each of which reads and writes pieces of any file through one bounded buffer."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
+import hashlib
 import mmap
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from modelfolder import structure
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
-from modelfolder.source import SourceFile, open_regular
-from preload.destination import Destination, write_all, writing
+from modelfolder.source import SourceFile, open_source
+from preload import state
+from preload.destination import Destination, Journal, Part, writing
+from preload.mode import Mode
+from preload.state import PAGE
+from preload.tuning import SmallFileStreams, Tuner
+from preload.work import FileWork, Interval, Piece, Range, Work
 
-BUFFER = 4 << 20
-"""Bytes of one read and of each worker's buffer: 128 MiB in all for 32 workers."""
+SMALL = 1 << 20
+"""Files up to this many bytes are read and written as one, through the page cache."""
 
-_TICK = 0.1  # seconds between two looks at the workers
-_GRACE = 0.5  # seconds for workers to end by themselves after an error or a stop
+SYNCED_SMALL_FILES = 1000
+"""So many small files at the most are synced one by one, which costs each a journal commit of the file system."""
+
+SYNC_SECONDS = 5.0
+"""How often a copy around the page cache is put on disk for good: what a reset of the node may cost."""
+
+_UNIT = 1 << 20  # ranges of a file without block hashes are cut at multiples of this
+_FAST = 0.005  # seconds: a faster read is followed by one of twice the bytes, which costs less of the interpreter
+_SLOW = 1.0  # seconds: a slower one by one of half the bytes
+_TICK = 0.05  # seconds between two looks at the streams
+_GRACE = 0.5  # seconds for streams to end by themselves after an error or a stop
+
+
+@dataclass(frozen=True)
+class Job:
+    """A file to copy, or to go on with.
+
+    Attributes:
+        number: names its part in the destination.
+        missing: the bytes to copy, in order.
+        resumed: whether the part is there and holds the rest.
+    """
+
+    number: int
+    file: SourceFile
+    missing: Sequence[Interval]
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to copy.
+
+    Attributes:
+        streams: how many pieces may be under way at once.
+        pointers: whether small files are held not to be Git LFS pointers.
+        hashes: whether each block is held against its hash in the manifest.
+    """
+
+    mode: Mode
+    streams: int
+    pointers: bool
+    hashes: bool
+
+
+class Copy:
+    """One copy of files into a destination. `run` may be called once.
+
+    Attributes:
+        streams: the most streams that are used.
+        active: the streams that are in use now.
+        synced: whether each whole file that was copied is on disk.
+        verify_seconds: time that streams spent on hashes, all together.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        destination: Destination,
+        journal: Journal,
+        settings: Settings,
+        patience: Patience,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._settings = settings
+        self._small = min(SMALL, settings.mode.request_max)
+        small_files = sum(job.file.size <= self._small for job in jobs)
+        self._sync_small = settings.mode.direct and small_files <= SYNCED_SMALL_FILES
+        self.synced = settings.mode.direct and (self._sync_small or not small_files)
+        self._destination = destination
+        self._jobs = {job.number: job for job in jobs}
+        self._parts = {job.number: self._part(job) for job in jobs if job.file.size > self._small}
+        work = {job.number: FileWork(job.file.size, job.missing, self._unit(job.file)) for job in jobs}
+        self._whole = [number for number, missing in work.items() if missing.size and not missing.missing]
+        for number in self._whole:
+            del work[number]
+        for missing in work.values():
+            missing.missing = missing.missing or [(0, 0)]
+        self.streams = max(1, min(settings.streams, sum(-(-max(1, w.size) // self._small) for w in work.values())))
+        self._work = Work(work, self.streams, self._small)
+        self._tuner = Tuner(self.streams, clock)
+        self._small_streams = SmallFileStreams(self.streams, clock)
+        self._unfinished = len(jobs)
+        self._journal = journal
+        self._patience = patience
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._ended = threading.Event()
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._halt = False
+        self.verify_seconds = 0.0
+
+    @property
+    def copied(self) -> int:
+        """Return the number of bytes written so far."""
+        return self._work.total - self._work.left
+
+    @property
+    def active(self) -> int:
+        """Return how many streams may be at work now."""
+        return self._tuner.streams
+
+    def run(self, tick: Callable[[int, int], None]) -> None:
+        """Copy all files, or stop all streams at the first error.
+
+        Streams are daemon threads: one that hangs in a read must not keep the program from ending.
+
+        Args:
+            tick: called from this thread every moment, with the bytes written and the streams at work.
+
+        Raises:
+            FaststartError: 3, 4, 7, 8 or 9 naming the file; 143, SIGTERM.
+        """
+        threads: list[threading.Thread] = []
+        try:
+            for number in self._whole:
+                self._finish(number)
+            if self._unfinished:
+                threads = [threading.Thread(target=self._serve, args=(n,), daemon=True) for n in range(self.streams)]
+                if self._settings.mode.direct:
+                    threads.append(threading.Thread(target=self._sync, daemon=True))
+                for thread in threads:
+                    thread.start()
+                while not self._ended.wait(_TICK) and not self._patience.stopped:
+                    with writing(b".faststart"):
+                        self._journal.flush()
+                    if self._tuner.update(self.copied, self._work.left) | self._small_streams.update():
+                        with self._lock:
+                            self._changed.notify_all()
+                    tick(self.copied, self.active)
+        finally:
+            with self._lock:
+                self._halt = True
+                self._changed.notify_all()
+            self._stopped.set()
+            end = time.monotonic() + _GRACE
+            for thread in threads:
+                thread.join(max(0.0, end - time.monotonic()))
+            if not any(thread.is_alive() for thread in threads):
+                for part in self._parts.values():
+                    part.close()
+        if self._error is not None:
+            raise self._error
+        self._patience.check()
+
+    def _part(self, job: Job) -> Part:
+        return Part(self._destination, job.number, job.file, direct=self._settings.mode.direct, resumed=job.resumed)
+
+    def _unit(self, file: SourceFile) -> int:
+        return file.listed.block_bytes if self._settings.hashes and file.listed.blocks else min(_UNIT, self._small)
+
+    def _serve(self, stream: int) -> None:
+        with (
+            self._stopping_all(),
+            contextlib.closing(_Reader(self._settings.mode, self._patience)) as reader,
+        ):
+            work: Range | None = None
+            piece: Piece | None = None
+            written = False
+            while True:
+                whole = False
+                with self._lock:
+                    if self._halt:
+                        raise _Halted
+                    if work and written:
+                        whole = self._work.written(work, self._clock())
+                        if whole and work.file not in self._parts:
+                            self._count_finished()
+                            whole = False
+                    if not whole:
+                        work, piece = self._next(work, stream, reader.request)
+                if whole and work:
+                    self._finish(work.file)
+                    written = False
+                elif work and piece:
+                    written = self._copy(work, piece, reader, stream)
+                else:
+                    return
+
+    def _sync(self) -> None:
+        with self._stopping_all():
+            while not self._stopped.wait(SYNC_SECONDS):
+                with writing(b".faststart"):
+                    self._journal.sync(self._parts.values())
+
+    @contextlib.contextmanager
+    def _stopping_all(self) -> Iterator[None]:
+        """Keep an error for `run`, which raises it again in the main thread."""
+        try:
+            yield
+        except _Halted:
+            return
+        except BaseException as error:  # noqa: BLE001
+            with self._lock:
+                self._error = self._error or error
+                self._halt = True
+                self._changed.notify_all()
+            self._ended.set()
+
+    def _next(self, work: Range | None, stream: int, request: int) -> tuple[Range | None, Piece | None]:
+        """Return a piece to copy, of the range in work or of another; wait for one, or return None at the end."""
+        while True:
+            if work and stream >= self._tuner.streams and not work.piece:
+                self._work.give_back(work)
+                work = None
+            if work:
+                piece = self._work.begin(work, self._clock(), self._most(work.file, request))
+                if piece:
+                    return work, piece
+            if self._work.finished:
+                return None, None
+            work = None
+            if stream < self._tuner.streams:
+                work = self._work.take(self._clock(), small=stream < self._small_streams.streams)
+            if not work:
+                self._changed.wait(_TICK)
+                if self._halt:
+                    raise _Halted
+
+    def _most(self, number: int, request: int) -> int:
+        listed = self._jobs[number].file.listed
+        return listed.block_bytes if self._settings.hashes and listed.blocks and number in self._parts else request
+
+    def _copy(self, work: Range, piece: Piece, reader: _Reader, stream: int) -> bool:
+        """Read a piece and write it; False if another stream has done so meanwhile."""
+        job = self._jobs[work.file]
+        try:
+            if work.file not in self._parts:
+                mine = self._whole_file(work, reader, stream)
+            elif self._settings.hashes:
+                mine = self._verified(work, piece, reader)
+            else:
+                self._read(job.file, piece.start, piece.end - piece.start, reader)
+                mine = self._write(work, piece.start, piece.end - piece.start, reader)
+        except FaststartError:
+            if not piece.done:
+                raise
+            mine = False
+        if not mine:
+            with self._lock:
+                self._work.abandon(work)
+        elif work.file in self._parts:
+            self._journal.add(state.piece_line(job.number, piece.start, piece.end))
+        return mine
+
+    def _whole_file(self, work: Range, reader: _Reader, stream: int) -> bool:
+        """Copy a small file; False if another stream has done so meanwhile."""
+        file = self._jobs[work.file].file
+        data = reader.buffer[: file.size]
+        reader.read_whole(file)
+        if self._settings.pointers:
+            structure.require_no_pointer(file, data)
+        if self._settings.hashes and (wrong := _wrong_block(file, data)) is not None:
+            self._patience.count_retry()
+            reader.read_whole(file)
+            wrong = _wrong_block(file, data)
+            if wrong is not None:
+                raise _damaged(file, wrong)
+        with self._lock:
+            if self._halt:
+                raise _Halted
+            if not self._work.claim(work):
+                return False
+        with writing(file.path):
+            folder = self._destination.stream_folder(stream)
+            drop = self._settings.mode.drop
+            line = self._destination.place(folder, file, data, sync=self._sync_small, drop=drop)
+        self._journal.add(line)
+        return True
+
+    def _verified(self, work: Range, piece: Piece, reader: _Reader) -> bool:
+        """Read a block and write it, twice if it does not fit its hash; False if another stream has done so."""
+        job = self._jobs[work.file]
+        number = piece.start // job.file.listed.block_bytes
+        for attempt in (1, 2):
+            digest = hashlib.sha256()
+            at, seconds = piece.start, 0.0
+            while at < piece.end:
+                length = min(reader.request, piece.end - at)
+                self._read(job.file, at, length, reader)
+                began = self._clock()
+                digest.update(reader.buffer[:length])
+                seconds += self._clock() - began
+                if not self._write(work, at, length, reader):
+                    return False
+                at += length
+                if at < piece.end:
+                    self._moved(work)
+            with self._lock:
+                self.verify_seconds += seconds
+            if digest.digest() == job.file.listed.blocks[number]:
+                return True
+            if attempt == 1:
+                self._patience.count_retry()
+                self._moved(work)
+        raise _damaged(job.file, number)
+
+    def _read(self, file: SourceFile, at: int, length: int, reader: _Reader) -> None:
+        reader.read(file, at, length)
+        if at == 0 and self._settings.pointers:
+            structure.require_no_pointer(file, reader.buffer[:length])
+
+    def _write(self, work: Range, at: int, length: int, reader: _Reader) -> bool:
+        with self._lock:
+            if self._halt:
+                raise _Halted
+            if not self._work.claim(work):
+                return False
+        part = self._parts[work.file]
+        with writing(self._jobs[work.file].file.path):
+            part.open(self._journal)
+            part.write(reader.buffer, at, length)
+        return True
+
+    def _moved(self, work: Range) -> None:
+        with self._lock:
+            if self._halt:
+                raise _Halted
+            self._work.moved(work, self._clock())
+
+    def _finish(self, number: int) -> None:
+        """Give a large file that is whole its name."""
+        file, part, mode = self._jobs[number].file, self._parts[number], self._settings.mode
+        require_unchanged(file, self._patience)
+        with writing(file.path):
+            part.open(self._journal)
+            self._journal.add(part.finish(sync=mode.direct, drop=mode.drop))
+            self._journal.flush()
+        with self._lock:
+            self._count_finished()
+
+    def _count_finished(self) -> None:
+        self._unfinished -= 1
+        if not self._unfinished:
+            self._ended.set()
+            self._changed.notify_all()
 
 
 def require_unchanged(file: SourceFile, patience: Patience) -> None:
@@ -34,138 +378,128 @@ def require_unchanged(file: SourceFile, patience: Patience) -> None:
         raise _changed(file)
 
 
-class Copy:
-    """One copy of files into a destination. `run` may be called once."""
-
-    def __init__(self, files: Sequence[SourceFile], destination: Destination, streams: int, patience: Patience):
-        # The largest first, so that no large one is left alone at the end.
-        self._waiting = deque(enumerate(sorted(files, key=lambda file: -file.size)))
-        self._destination = destination
-        self._patience = patience
-        self._lock = threading.Lock()
-        self._error: BaseException | None = None
-        self._halt = False
-        self._copied = 0
-        self.streams = min(streams, len(files))
-
-    @property
-    def copied(self) -> int:
-        """Return the number of bytes written so far."""
-        return self._copied
-
-    def run(self, tick: Callable[[int], None]) -> None:
-        """Copy all files, or stop all workers at the first error.
-
-        Workers are daemon threads: one that hangs in a read must not keep the program from ending.
-
-        Args:
-            tick: called from this thread every moment, with the number of bytes written.
-
-        Raises:
-            FaststartError: 3, 7, 8 or 9 naming the file; 143, SIGTERM.
-        """
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.streams)]
-        try:
-            for thread in threads:
-                thread.start()
-            while not self._halt and not self._patience.stopped:
-                alive = next(filter(threading.Thread.is_alive, threads), None)
-                if alive is None:
-                    break
-                alive.join(_TICK)
-                tick(self._copied)
-        finally:
-            self._halt = True
-            end = time.monotonic() + _GRACE
-            for thread in filter(threading.Thread.is_alive, threads):
-                thread.join(max(0.0, end - time.monotonic()))
-        if self._error is not None:
-            raise self._error
-        self._patience.check()
-
-    def _work(self) -> None:
-        buffer = memoryview(mmap.mmap(-1, BUFFER))
-        try:
-            while not self._halt and (job := self._next()):
-                self._copy(*job, buffer)
-        except _Halted:
-            return
-        except BaseException as error:  # noqa: BLE001 - run() raises it again, in the main thread
-            with self._lock:
-                self._error = self._error or error
-                self._halt = True
-
-    def _next(self) -> tuple[int, SourceFile] | None:
-        with contextlib.suppress(IndexError):
-            return self._waiting.popleft()
-        return None
-
-    def _copy(self, number: int, file: SourceFile, buffer: memoryview) -> None:
-        reader = _Reader(file, self._patience)
-        with contextlib.closing(reader), writing(file.path), self._destination.part(number, file) as part:
-            _allocate(part, file.size)
-            at = 0
-            while at < file.size:
-                if self._halt:
-                    raise _Halted
-                piece = buffer[: file.size - at]
-                piece = piece[: reader.read(piece, at)]
-                write_all(part, piece, at)
-                at += len(piece)
-                with self._lock:
-                    self._copied += len(piece)
-            require_unchanged(file, self._patience)
-
-
 class _Halted(Exception):  # noqa: N818 - not an error
-    """Ends a worker because another one failed, or because the program was told to stop."""
+    """Ends a stream because another one failed, or because the program was told to stop."""
 
 
 class _Reader:
-    """Reads a file of the source, and opens it anew after an error that may pass."""
+    """Reads files of the source into one buffer, around the page cache where the file system lets it.
 
-    def __init__(self, file: SourceFile, patience: Patience):
-        self._file = file
+    Attributes:
+        buffer: what was read; it begins on a page.
+        request: how many bytes to ask for next: more if the last answer came at once, less if it took long.
+    """
+
+    def __init__(self, mode: Mode, patience: Patience):
+        self.buffer = memoryview(mmap.mmap(-1, mode.request_max, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self.request = mode.request
+        self._mode = mode
         self._patience = patience
-        self._stream: BinaryIO | None = None
+        self._file: SourceFile | None = None
+        self._fd = -1
+        self._direct = False
 
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
-    def read(self, into: memoryview, at: int) -> int:
-        """Fill a buffer, or a part of it, from an offset that lies in the file.
+    def read(self, file: SourceFile, at: int, length: int) -> None:
+        """Fill the start of the buffer with bytes of a file; they lie in it.
 
         Raises:
             FaststartError: 7, 8 or 9 naming the file; 143, SIGTERM.
         """
-        count = self._patience.read(self._file.path, lambda: self._read(into, at))
-        if not count:
-            raise _changed(self._file)
-        return count
+        began = time.monotonic()
+        done = 0
+        while done < length:
+            count = self._patience.read(file.path, functools.partial(self._read, file, at, done, length))
+            if not count:
+                raise _changed(file)
+            done = min(done + count, length)
+        if length == self.request:
+            self._adapt(time.monotonic() - began)
 
-    def _read(self, into: memoryview, at: int) -> int:
+    def read_whole(self, file: SourceFile) -> None:
+        """Fill the start of the buffer with a small file.
+
+        Raises:
+            FaststartError: 7, 8 or 9 naming the file; 143, SIGTERM.
+        """
+        self._patience.read(file.path, functools.partial(self._read_whole, file))
+
+    def _read_whole(self, file: SourceFile) -> None:
+        fd, _ = open_source(file.real, direct=False)
         try:
-            if self._stream is None:
-                self._stream = open_regular(self._file.real)
-                if not self._file.same(os.fstat(self._stream.fileno())):
-                    raise _changed(self._file)
-            return os.preadv(self._stream.fileno(), [into], at)
+            if not file.same(os.fstat(fd)):
+                raise _changed(file)
+            done, count = 0, 1
+            while done < file.size and count:
+                count = os.preadv(fd, [self.buffer[done : file.size]], done)
+                done += count
+            if done < file.size or not file.same(os.lstat(file.real)):
+                raise _changed(file)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+    def _adapt(self, seconds: float) -> None:
+        if seconds < _FAST:
+            self.request = min(2 * self.request, self._mode.request_max)
+        elif seconds > _SLOW:
+            self.request = max(self.request // 2, min(_UNIT, self._mode.request))
+
+    def _read(self, file: SourceFile, start: int, done: int, length: int) -> int:
+        try:
+            self._open(file)
+            at = start + done
+            if self._direct and (at % PAGE or done % PAGE):
+                self._use_cache()
+            end = -(-length // PAGE) * PAGE if self._direct else length
+            try:
+                count = os.preadv(self._fd, [self.buffer[done:end]], at)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._direct:
+                    raise
+                self._use_cache()
+                count = os.preadv(self._fd, [self.buffer[done:length]], at)
+            if not self._direct:
+                os.posix_fadvise(self._fd, at, count, os.POSIX_FADV_DONTNEED)
         except OSError:
             self.close()
             raise
+        return count
+
+    def _open(self, file: SourceFile) -> None:
+        if self._file is file:
+            return
+        self.close()
+        self._fd, self._direct = open_source(file.real, direct=True)
+        self._file = file
+        if not file.same(os.fstat(self._fd)):
+            raise _changed(file)
+
+    def _use_cache(self) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)
+        self._direct = False
+
+    def close(self) -> None:
+        """Close the file that is open, if one is."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._file, self._fd = None, -1
+
+
+def _wrong_block(file: SourceFile, data: memoryview) -> int | None:
+    """Return the number of the first block of a whole file that does not have its hash."""
+    step = file.listed.block_bytes
+    for number, block in enumerate(file.listed.blocks):
+        if hashlib.sha256(data[number * step : (number + 1) * step]).digest() != block:
+            return number
+    return None
+
+
+def _damaged(file: SourceFile, block: int) -> FaststartError:
+    start = block * file.listed.block_bytes
+    end = min(start + file.listed.block_bytes, file.size)
+    message = f"block {block} (bytes {start} to {end}) does not have the hash that the manifest says, read twice"
+    return FaststartError(Exit.DAMAGED, f"{message}: publish the model again", file.path)
 
 
 def _changed(file: SourceFile) -> FaststartError:
     return FaststartError(Exit.CHANGED, "has changed in the source since the copy began: start again", file.path)
-
-
-def _allocate(fd: int, size: int) -> None:
-    """Reserve the space of a whole file, where the file system can."""
-    try:
-        if size:
-            os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-            raise

@@ -7,26 +7,31 @@ ever written outside, whatever lies in there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.errors import Exit, FaststartError, destination_error
-from modelfolder.manifest import Manifest
 from modelfolder.patience import Patience
-from modelfolder.source import SourceFile, open_regular
+from modelfolder.source import Source, SourceFile, open_regular
 from preload import state
-from preload.state import Record
+from preload.state import PAGE, Identity, Past, Record
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPENDED_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = b".part"
+_JOURNAL = b"journal.jsonl"
+_PROGRESS = b"progress.json"
 _LOCK_SECONDS = 0.1  # between two tries to get the lock
+_FOLDERS_KEPT_OPEN = 128
 
 
 @contextlib.contextmanager
@@ -103,10 +108,10 @@ class Inventory:
     files: dict[bytes, os.stat_result] = field(default_factory=dict)
     folders: set[bytes] = field(default_factory=set)
 
-    def first_difference(self, manifest: Manifest) -> bytes | None:
-        """Return a path that is missing, too much, or no regular file of its size; None if all is as listed."""
-        wanted = {file.path: file.size for file in manifest.files}
-        wrong = (wanted.keys() ^ self.files.keys()) | (manifest.all_folders ^ self.folders)
+    def first_difference(self, source: Source) -> bytes | None:
+        """Return a path that is missing, too much, or no regular file of its size; None if all is as asked for."""
+        wanted = {file.path: file.size for file in source.files}
+        wrong = (wanted.keys() ^ self.files.keys()) | (source.folders ^ self.folders)
         for path in wanted.keys() & self.files.keys():
             status = self.files[path]
             if not stat.S_ISREG(status.st_mode) or status.st_size != wanted[path]:
@@ -145,7 +150,41 @@ def read_marker(root: bytes) -> bytes:
 
 def read_journal(root: bytes) -> bytes:
     """Return the journal's bytes, none if there is no journal that can be read."""
-    return _read(os.path.join(root, names.STATE, b"work/done.jsonl"))
+    return _read(os.path.join(root, names.STATE, b"work", _JOURNAL))
+
+
+def read_progress(root: bytes) -> bytes:
+    """Return what the owner of a destination says about its copy, nothing if it says nothing."""
+    return _read(os.path.join(root, names.STATE, b"work", _PROGRESS))
+
+
+def parts_bytes(root: bytes) -> int:
+    """Return how much disk unfinished files in a destination take, whatever they are."""
+    with contextlib.suppress(OSError):
+        return sum(512 * status.st_blocks for status in _inside(os.path.join(root, names.STATE, b"work")))
+    return 0
+
+
+def _inside(folder: bytes) -> Iterator[os.stat_result]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _inside(entry.path)
+            else:
+                yield entry.stat(follow_symlinks=False)
+
+
+def part_status(root: bytes, number: int) -> os.stat_result | None:
+    """Return the status of a part, None if there is no such part."""
+    try:
+        status = os.lstat(os.path.join(root, names.STATE, b"work", _part_name(number)))
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _part_name(number: int) -> bytes:
+    return b"%d%s" % (number, _PART)
 
 
 def _read(path: bytes) -> bytes:
@@ -157,14 +196,14 @@ def _read(path: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def locked(root: bytes, wait: float, patience: Patience, say: Callable[[str], None]) -> Iterator[Destination]:
+def locked(root: bytes, wait: float, patience: Patience, waiting: Callable[[float], None]) -> Iterator[Destination]:
     """Make the destination if need be, and hold its lock. The lock ends with the process, however that ends.
 
     Args:
         root: absolute path, found acceptable.
         wait: seconds to wait for another owner.
         patience: ends the wait when it is told to stop.
-        say: told that there is another owner.
+        waiting: told every moment, with the seconds waited, while there is another owner.
 
     Raises:
         FaststartError: 5, another owner is still there after the wait; 3, 7 or 9, it cannot be made; 143, SIGTERM.
@@ -176,18 +215,18 @@ def locked(root: bytes, wait: float, patience: Patience, say: Callable[[str], No
             return fd
 
         with writing(root):
-            os.makedirs(root, 0o755, exist_ok=True)
+            _make_root(root)
             top = opened(os.open(root, _FOLDER))
             own = opened(_make_folder(top, names.STATE))
             lock = opened(os.open(b"lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=own))
-        _acquire(lock, root, wait, patience, say)
+        _acquire(lock, root, wait, patience, waiting)
         with writing(root):
             work = opened(_make_folder(own, b"work"))
-            journal = opened(os.open(b"done.jsonl", _APPENDED_FILE, 0o644, dir_fd=work))
-        yield Destination(root, top, own, work, journal)
+        with contextlib.closing(Destination(root, top, own, work)) as destination:
+            yield destination
 
 
-def _acquire(lock: int, root: bytes, wait: float, patience: Patience, say: Callable[[str], None]) -> None:
+def _acquire(lock: int, root: bytes, wait: float, patience: Patience, waiting: Callable[[float], None]) -> None:
     waited = 0.0
     while True:
         try:
@@ -198,27 +237,260 @@ def _acquire(lock: int, root: bytes, wait: float, patience: Patience, say: Calla
                 raise FaststartError(Exit.BUSY, message, root) from error
         else:
             return
-        if not waited:
-            say(f"another preload owns the destination; waiting up to {wait:g} s")
+        waiting(waited)
         patience.pause(_LOCK_SECONDS)
         waited += _LOCK_SECONDS
 
 
 def _make_folder(parent: int, name: bytes) -> int:
-    with contextlib.suppress(FileExistsError):
+    """Open a folder; make it if need be, for all to read whatever the umask."""
+    made = True
+    try:
         os.mkdir(name, 0o755, dir_fd=parent)
-    return os.open(name, _FOLDER, dir_fd=parent)
+    except FileExistsError:
+        made = False
+    folder = os.open(name, _FOLDER, dir_fd=parent)
+    if made:
+        os.fchmod(folder, 0o755)
+    return folder
+
+
+def _make_root(root: bytes) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.makedirs(os.path.dirname(root), exist_ok=True)
+        os.mkdir(root)
+        os.chmod(root, 0o755)  # noqa: S103 - the server reads it as another user
+
+
+def _remove(name: bytes, parent: int) -> None:
+    """Remove what has a name, with all that lies in it; follows no link."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except IsADirectoryError:
+        folder = os.open(name, _FOLDER, dir_fd=parent)
+        try:
+            for inside in map(os.fsencode, os.listdir(folder)):
+                _remove(inside, folder)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=parent)
+
+
+class Journal:
+    """The journal of a copy in progress. Lines wait for `flush`: what a crash before it costs is copied again."""
+
+    def __init__(self, fd: int):
+        self._fd = fd
+        self._lines: list[bytes] = []
+        self._lock = threading.Lock()
+        self._marks = 0
+
+    def sync(self, parts: Iterable[Part]) -> None:
+        """Put the parts on disk, and note that all that is in the journal now is on disk.
+
+        Raises:
+            OSError: that failed.
+        """
+        self._marks += 1
+        self.add(state.mark_line(self._marks))
+        for part in parts:
+            part.sync()
+        self.add(state.synced_line(self._marks))
+        self.flush()
+        os.fsync(self._fd)
+
+    def add(self, line: bytes) -> None:
+        """Take a line."""
+        with self._lock:
+            self._lines.append(line)
+
+    def flush(self) -> None:
+        """Write the lines that wait.
+
+        Raises:
+            OSError: that failed.
+        """
+        with self._lock:
+            lines, self._lines = self._lines, []
+            if lines:
+                os.write(self._fd, b"".join(lines))
+
+
+class Part:
+    """A large file in the making, in our own folder; it gets its final name when it is whole.
+
+    Its space is reserved, and the journal knows it. Each method raises OSError if what it does fails.
+    """
+
+    def __init__(self, destination: Destination, number: int, file: SourceFile, *, direct: bool, resumed: bool):
+        self._destination = destination
+        self._name = _part_name(number)
+        self._number = number
+        self._file = file
+        self._resumed = resumed
+        self._direct = direct
+        self._fd = -1
+        self._named = False
+        self._lock = threading.Lock()
+
+    def open(self, journal: Journal) -> None:
+        """Make the part with all its space, or open the one that is there; done once, whoever comes first."""
+        with self._lock:
+            if self._fd >= 0:
+                return
+            fd = self._open(_NEW_FILE if not self._resumed else _OLD_FILE)
+            try:
+                if not self._resumed:
+                    _allocate(fd, self._file.size)
+                    journal.add(state.part_line(self._number, os.fstat(fd).st_ino))
+            except BaseException:
+                os.close(fd)
+                raise
+            self._fd = fd
+
+    def _open(self, flags: int) -> int:
+        folder = self._destination.work
+        if self._direct:
+            try:
+                return os.open(self._name, flags | os.O_DIRECT, 0o644, dir_fd=folder)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._direct = False
+        return os.open(self._name, flags, 0o644, dir_fd=folder)
+
+    def write(self, buffer: memoryview, at: int, length: int) -> None:
+        """Write the first bytes of a buffer at an offset; with O_DIRECT the last ones of a file fill their page."""
+        done = 0
+        while done < length:
+            end = -(-length // PAGE) * PAGE if self._direct else length
+            try:
+                done += os.pwrite(self._fd, buffer[done:end], at + done)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._direct:
+                    raise
+                # A file system that takes O_DIRECT and not these offsets or lengths.
+                self._direct = False
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)
+
+    def finish(self, *, sync: bool, drop: bool) -> bytes:
+        """Give the whole file its mode, its mtime and its name; return its line for the journal."""
+        if os.fstat(self._fd).st_size != self._file.size:
+            os.ftruncate(self._fd, self._file.size)
+        with self._lock:
+            work = self._destination.work
+            line = self._destination.name(self._fd, work, self._name, self._file, sync=sync, drop=drop)
+            self._named = True
+        self.close()
+        return line
+
+    def sync(self) -> None:
+        """Put on disk what was written so far, by an earlier run too."""
+        with self._lock:
+            fd = -1
+            if self._fd >= 0:
+                fd = os.dup(self._fd)
+            elif self._resumed and not self._named:
+                fd = os.open(self._name, _OLD_FILE, dir_fd=self._destination.work)
+        if fd >= 0:
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Close the part's file, if it is open."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+
+def _allocate(fd: int, size: int) -> None:
+    """Reserve the space of a whole file, where the file system can."""
+    try:
+        if size:
+            os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
 
 
 class Destination:
-    """A destination whose lock we hold. Made by `locked`."""
+    """A destination whose lock we hold. Made by `locked`.
 
-    def __init__(self, root: bytes, top: int, own: int, work: int, journal: int):
+    Attributes:
+        root: its absolute path.
+        work: a descriptor of the folder that holds the parts.
+    """
+
+    def __init__(self, root: bytes, top: int, own: int, work: int):
         self.root = root
+        self.work = work
         self._top = top
         self._own = own
-        self._work = work
-        self._journal = journal
+        self._folders: dict[bytes, int] = {}
+        self._streams: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the folders that were kept open."""
+        for fd in [*self._folders.values(), *self._streams.values()]:
+            os.close(fd)
+        self._folders.clear()
+        self._streams.clear()
+
+    def place(self, folder: int, file: SourceFile, data: memoryview, *, sync: bool, drop: bool) -> bytes:
+        """Write a small file whole and give it its name; return its line for the journal.
+
+        Args:
+            folder: of this stream, see `stream_folder`.
+            file: the file.
+            data: its content.
+            sync: whether it is on disk at the end.
+            drop: whether its pages are dropped from the page cache.
+
+        Raises:
+            OSError: that failed.
+        """
+        fd = os.open(_PART, _NEW_FILE, 0o644, dir_fd=folder)
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(fd, data[done:], done)
+            return self.name(fd, folder, _PART, file, sync=sync, drop=drop)
+        finally:
+            os.close(fd)
+
+    def stream_folder(self, stream: int) -> int:
+        """Return a descriptor of a folder for one stream's small files.
+
+        In one folder for all, streams wait for each other with each file: three to seven times slower on ext4.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        name = b"stream-%d" % stream
+        with self._lock:
+            if stream not in self._streams:
+                self._streams[stream] = _make_folder(self.work, name)
+            return self._streams[stream]
+
+    def name(self, fd: int, folder: int, part: bytes, file: SourceFile, *, sync: bool, drop: bool) -> bytes:
+        """Give a whole file its mode, its mtime and its name; return its line for the journal.
+
+        Raises:
+            OSError: that failed.
+        """
+        os.fchmod(fd, 0o644 | file.mode & 0o111)
+        os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+        if sync or drop:
+            os.fsync(fd)
+        if drop:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        with self.parent(file.path) as (parent, name):
+            os.rename(part, name, src_dir_fd=folder, dst_dir_fd=parent)
+        return state.whole_line(file.path, Record.of(os.fstat(fd)), synced=sync)
 
     def remove_marker(self) -> None:
         """Let the destination no longer count as complete. Goes before any change of it.
@@ -229,79 +501,108 @@ class Destination:
         with writing(self.root), contextlib.suppress(FileNotFoundError):
             os.unlink(state.MARKER, dir_fd=self._own)
 
-    def prepare(
-        self,
-        manifest: Manifest,
-        found: Inventory,
-        kept: Mapping[bytes, Record],
-        boot: str | None,
-        patience: Patience,
-    ) -> None:
-        """Leave only our own folder, the kept files and the folders that the manifest needs.
+    def prepare(self, source: Source, found: Inventory, past: Past, patience: Patience) -> None:
+        """Leave only our own folder, the files and parts that the past vouches for, and the folders of the source.
 
         Raises:
             FaststartError: 3, 7 or 9, the destination cannot be changed; 143, SIGTERM.
         """
-        folders = manifest.all_folders
+        parts = {_part_name(number) for number in past.parts}
         with writing(self.root):
-            for name in map(os.fsencode, os.listdir(self._work)):
-                if name.endswith(_PART):
-                    os.unlink(name, dir_fd=self._work)
-        for path in found.files.keys() - kept.keys():
+            for name in map(os.fsencode, os.listdir(self.work)):
+                if name not in (_JOURNAL, *parts):
+                    _remove(name, self.work)
+        for path in found.files.keys() - past.records.keys():
             patience.check()
-            with writing(path), self._parent(path) as (parent, name):
+            with writing(path), self.parent(path) as (parent, name):
                 os.unlink(name, dir_fd=parent)
         # In the order of their bytes a folder comes before all that lies in it.
-        for path in sorted(found.folders - folders, reverse=True):
+        for path in sorted(found.folders - source.folders, reverse=True):
             patience.check()
-            with writing(path), self._parent(path) as (parent, name):
+            with writing(path), self.parent(path) as (parent, name):
+                self._forget(path)
                 os.rmdir(name, dir_fd=parent)
-        for path in sorted(folders):
+        for path in sorted(source.folders):
             patience.check()
-            with writing(path), self._parent(path) as (parent, name):
+            with writing(path), self.parent(path) as (parent, name):
                 folder = _make_folder(parent, name)
                 try:
                     if stat.S_IMODE(os.fstat(folder).st_mode) & 0o777 != 0o755:
                         os.fchmod(folder, 0o755)
                 finally:
                     os.close(folder)
-        with writing(self.root):
-            os.ftruncate(self._journal, 0)
-            with open(self._journal, "wb", closefd=False) as journal:
-                journal.write(state.journal_start(manifest, boot, kept))
 
     @contextlib.contextmanager
-    def part(self, number: int, file: SourceFile) -> Iterator[int]:
-        """Open a file under a name without meaning; it gets its final name when the block ends well, else it goes.
+    def journal(self, identity: Identity, past: Past) -> Iterator[Journal]:
+        """Begin a journal with what is known already; the old one stays until the new one is whole.
 
         Raises:
-            OSError: it cannot be made, or not be given its name.
+            OSError: it cannot be written.
         """
-        part = b"%d%s" % (number, _PART)
-        fd = os.open(part, _NEW_FILE, 0o644, dir_fd=self._work)
+        self._replace(self.work, _JOURNAL, state.journal_start(identity, past))
+        fd = os.open(_JOURNAL, _APPENDED_FILE, 0o644, dir_fd=self.work)
         try:
-            yield fd
-            os.fchmod(fd, 0o644 | file.mode & 0o111)
-            os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
-            with self._parent(file.path) as (parent, name):
-                os.rename(part, name, src_dir_fd=self._work, dst_dir_fd=parent)
-                record = Record.of(os.stat(name, dir_fd=parent, follow_symlinks=False))
-            os.write(self._journal, state.journal_line(file.path, record))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=self._work)
-            raise
+            journal = Journal(fd)
+            try:
+                yield journal
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    journal.flush()
+                raise
+            journal.flush()
         finally:
             os.close(fd)
 
-    def write_marker(self, data: bytes) -> None:
-        """Say that the destination is complete.
+    def sync_folders(self, source: Source) -> None:
+        """Let all names survive a crash of the node: the files' own and those in the journal's folder.
+
+        Raises:
+            FaststartError: 9, that failed.
+        """
+        for path in sorted(source.folders):
+            with writing(path), self.parent(os.path.join(path, b"x")) as (folder, _):
+                os.fsync(folder)
+        with writing(self.root):
+            journal = os.open(_JOURNAL, _APPENDED_FILE, dir_fd=self.work)
+            try:
+                os.fsync(journal)
+            finally:
+                os.close(journal)
+            for folder in (self._top, self.work):
+                os.fsync(folder)
+
+    def write_marker(self, data: bytes, *, sync: bool) -> None:
+        """Say that the destination is complete, and clear our own folder of what was needed for that.
 
         Raises:
             FaststartError: 3, 7 or 9, it cannot be written.
         """
         with writing(self.root):
-            self._replace(state.MARKER, data)
+            for name in map(os.fsencode, os.listdir(self.work)):
+                if name != _JOURNAL:
+                    _remove(name, self.work)
+            self._replace(self._own, state.MARKER, data, sync=sync)
+
+    def write_run(self, pod_uid: str) -> None:
+        """Say that this pod's copy is under way or done, and that no older marker stands for it.
+
+        Raises:
+            FaststartError: 3, 7 or 9, it cannot be written.
+        """
+        with writing(self.root):
+            folder = _make_folder(self._own, b"run")
+            try:
+                os.close(os.open(os.fsencode(pod_uid), _NEW_FILE, 0o644, dir_fd=folder))
+            finally:
+                os.close(folder)
+
+    def write_progress(self, data: bytes) -> None:
+        """Let those who wait for the destination know how far the copy is.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._replace(self.work, _PROGRESS, data)
 
     def write_report(self, data: bytes) -> None:
         """Write report.json.
@@ -309,36 +610,59 @@ class Destination:
         Raises:
             OSError: it cannot be written.
         """
-        self._replace(b"report.json", data)
+        self._replace(self._own, b"report.json", data)
 
-    def _replace(self, name: bytes, data: bytes) -> None:
+    def _replace(self, folder: int, name: bytes, data: bytes, *, sync: bool = False) -> None:
         new = name + b".new"
-        with open(os.open(new, _NEW_FILE, 0o644, dir_fd=self._own), "wb") as file:
+        with open(os.open(new, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:
             file.write(data)
-        os.rename(new, name, src_dir_fd=self._own, dst_dir_fd=self._own)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if sync:
+            os.fsync(folder)
 
     @contextlib.contextmanager
-    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """Open the folder that a path lies in; fails on a link on the way."""
+    def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+        """Open the folder that a path lies in; fails on a link on the way.
+
+        Some folders stay open until the end: a folder that we hold is the one that was checked, whatever its path
+        has become since.
+        """
         folder, _, name = path.rpartition(b"/")
+        if not folder:
+            yield self._top, name
+            return
+        with self._lock:
+            kept = self._folders.get(folder)
+        if kept is not None:
+            yield kept, name
+            return
+        fd = self._walk(folder)
+        with self._lock:
+            keep = len(self._folders) < _FOLDERS_KEPT_OPEN and folder not in self._folders
+            if keep:
+                self._folders[folder] = fd
+        try:
+            yield fd, name
+        finally:
+            if not keep:
+                os.close(fd)
+
+    def _walk(self, folder: bytes) -> int:
         fd = os.dup(self._top)
         try:
-            for part in folder.split(b"/") if folder else ():
+            for part in folder.split(b"/"):
                 inner = os.open(part, _FOLDER, dir_fd=fd)
                 os.close(fd)
                 fd = inner
-            yield fd, name
-        finally:
+        except BaseException:
             os.close(fd)
+            raise
+        return fd
 
-
-def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
-    """Write all of the data at an offset.
-
-    Raises:
-        OSError: that failed.
-    """
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, at)
-        view, at = view[written:], at + written
+    def _forget(self, folder: bytes) -> None:
+        fd = self._folders.pop(folder, None)
+        if fd is not None:
+            os.close(fd)

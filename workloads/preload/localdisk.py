@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 
 from modelfolder import names
 from modelfolder.errors import Exit, FaststartError
@@ -15,25 +16,50 @@ INSTANCE_STORAGE = "Amazon EC2 NVMe Instance Storage"
 """What sysfs says as the model of such a disk; an EBS volume says "Amazon Elastic Block Store"."""
 
 
-def require(folder: bytes, proc: str = "/proc", sysfs: str = "/sys") -> None:
-    """Hold that each disk below a folder is instance storage.
+@dataclass(frozen=True)
+class Disk:
+    """What a folder lies on.
+
+    Attributes:
+        folder: the folder.
+        mount_point: of the mount that it lies in.
+        file_system: the type of that mount.
+        block_devices: name and model of each disk below it; none if there is no block device.
+    """
+
+    folder: bytes
+    mount_point: bytes
+    file_system: str
+    block_devices: tuple[tuple[str, str], ...]
+
+
+def disk_of(folder: bytes, proc: str = "/proc", sysfs: str = "/sys") -> Disk:
+    """Return what an existing folder lies on.
 
     Args:
-        folder: an existing folder.
+        folder: the folder.
         proc: where proc is mounted.
         sysfs: where sysfs is mounted.
-
-    Raises:
-        FaststartError: 10, at least one disk is something else, or it cannot be told.
     """
     point, device, kind = _mount_of(os.path.realpath(folder), proc)
     block = f"{sysfs}/dev/block/{device}"
     disks = _disks(os.path.realpath(block)) if os.path.isdir(block) else []
-    if disks and all(model == INSTANCE_STORAGE for _, model in disks):
+    return Disk(folder, point, kind, tuple(disks))
+
+
+def require(disk: Disk) -> None:
+    """Hold that each disk below a folder is instance storage.
+
+    Raises:
+        FaststartError: 10, at least one disk is something else, or it cannot be told.
+    """
+    if disk.block_devices and all(model == INSTANCE_STORAGE for _, model in disk.block_devices):
         return
-    found = ", ".join(f"{disk} ({model})" for disk, model in disks) or f"{kind}, which is on no block device"
-    message = f"--require-local-disk: is on {names.show(point)}, that is {found}; expected only {INSTANCE_STORAGE!r}"
-    raise FaststartError(Exit.REFUSED, message, folder)
+    devices = ", ".join(f"{name} ({model})" for name, model in disk.block_devices)
+    found = devices or f"{disk.file_system}, which is on no block device"
+    point = names.show(disk.mount_point)
+    message = f"--require-local-disk: is on {point}, that is {found}; expected only {INSTANCE_STORAGE!r}"
+    raise FaststartError(Exit.REFUSED, message, disk.folder)
 
 
 def _mount_of(folder: bytes, proc: str) -> tuple[bytes, str, str]:

@@ -4,16 +4,95 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from modelfolder.errors import Exit, FaststartError
+from preload import VERSION
+from preload.state import VERIFY_LEVELS
 
 MAX_PARALLEL = 1024
-"""Each worker has a buffer of its own: 1024 of them take 4 GiB."""
+"""Each stream has a buffer of its own: 1024 of them take up to 8 GiB."""
 
-_PURPOSE = "Copies a model folder from a shared mount to a local disk, whole or not at all."
+POD_UID = "FASTSTART_POD_UID"
+"""The environment variable that tells --stay which pod it is in; the pod's spec fills it from metadata.uid."""
+
+HELP = """\
+usage: preload SOURCE DEST [options]
+
+Copies a model folder from a shared mount to a local disk: many ranges of its
+files at once, whole or not at all, and never twice what is there already.
+
+SOURCE is a model folder: one that publishing sealed, a plain one, or a snapshot
+of a Hugging Face cache. DEST is a folder that is new, empty or was made by
+preload; any other is refused and not touched. When preload ends with 0, DEST
+holds the model and DEST/.faststart/complete.json, the marker, says so.
+
+What is copied
+  --files auto|all|GLOB...
+        auto (the default): what vLLM opens. With an index its shards, one
+        weight format of several, no pictures, no original/ copies. all: each
+        file. GLOB: matched against the path in the folder, * crosses "/", and
+        a trailing "/" stands for all in a folder.
+  --plan
+        Print what would be copied, kept, left out and removed, in GB and with
+        the reason, and touch nothing.
+  --max-bytes N
+        Refuse a model of more bytes than this (exit 8).
+  --manifest-digest D
+        Refuse a source whose published manifest has another digest (exit 8).
+
+How it is copied
+  --parallel N
+        Streams, at the most (32). A long copy uses fewer where fewer are as
+        fast.
+  --write auto|direct|buffered
+        direct goes around the page cache; buffered leaves the copy in it, from
+        where a server loads several times faster. auto (the default): buffered
+        if 1.3 times the model and 4 GiB fit into the memory that is free, within
+        the container's limit, else direct. The first line says which, and why.
+  --cache auto|keep|drop
+        What becomes of the copy's pages in the page cache. keep: buffered
+        writes. drop: none stay. The source's pages are always dropped.
+  --verify none|size|sha256
+        size (the default): safetensors headers against file sizes, indexes
+        against shards, no Git LFS pointers, and sizes in the copy. sha256: each
+        block against its hash in the published manifest as well, from the
+        buffer that was read. none: nothing of this.
+
+Where and when
+  --require-local-disk
+        Refuse a destination that is not on EC2 instance storage (exit 10).
+  --wait SECONDS
+        How long to wait for another preload that owns DEST (3600). It is taken
+        over from one that died at once.
+  --stay
+        After the copy, sleep until SIGTERM, as a sidecar does. DEST/.faststart/
+        run/<pod uid> appears once no older marker can be mistaken for this
+        copy's; the uid is taken from FASTSTART_POD_UID.
+  --termination-log PATH
+        Write the result there, as JSON of at most 4 KiB.
+  --version, --help
+
+Exit codes
+   0  done: the marker stands        7  not permitted
+   2  wrong command line             8  the source changed, or is another one
+   3  no space                       9  I/O error, after several tries
+   4  damaged, or a wrong hash      10  destination refused
+   5  DEST is still another's      143  stopped by SIGTERM; what was copied
+   6  no model at SOURCE                is kept
+  1 is a crash of the program itself.
+
+Started again after any end, kill -9 and a reset of the node among them, it
+copies only what is missing. Files become 0644, links are resolved; the
+source must not change meanwhile.
+
+Example
+  PYTHONPATH=/opt/faststart python3 -S -m preload \\
+      /fsx/models/qwen3/r1 /models/current --require-local-disk
+"""
 
 
 @dataclass(frozen=True)
@@ -23,63 +102,65 @@ class Options:
     source: bytes
     destination: bytes
     parallel: int
+    write: str
+    cache: str
+    files: tuple[str, ...]
     verify: str
     max_bytes: int | None
+    manifest_digest: str | None
     require_local_disk: bool
     wait: float
     plan: bool
+    stay: str | None
 
 
 class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        return HELP
+
     def error(self, message: str) -> NoReturn:
-        raise FaststartError(Exit.USAGE, message)
+        raise FaststartError(Exit.USAGE, f"{message}; see --help")
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """Return the options of a command line.
+def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Options:
+    """Return the options of a command line; their meaning stands in `--help`.
 
     Raises:
-        FaststartError: 2, it is wrong, or asks for something that this version does not do.
+        FaststartError: 2, it is wrong.
     """
-    parser = _Parser(prog="preload", description=_PURPOSE, allow_abbrev=False)
+    parser = _Parser(prog="preload", allow_abbrev=False)
     parser.add_argument("source", metavar="SOURCE", type=os.fsencode)
     parser.add_argument("destination", metavar="DEST", type=os.fsencode)
-    parser.add_argument("--parallel", metavar="N", type=_parallel, default=32, help="files copied at once (32)")
-    parser.add_argument("--write", metavar="auto|direct|buffered", default="auto")
-    parser.add_argument("--cache", metavar="auto|keep|drop", default="auto")
-    parser.add_argument("--files", metavar="auto|all|GLOB", nargs="+", default=["all"])
-    parser.add_argument(
-        "--verify",
-        metavar="none|size|sha256",
-        default="size",
-        help="size (the default): the model's structure in the source, and each file's size in the copy",
-    )
-    parser.add_argument("--max-bytes", metavar="N", type=_natural, help="refuse a larger model")
-    parser.add_argument("--manifest-digest", metavar="D")
-    parser.add_argument("--require-local-disk", action="store_true", help="only onto EC2 instance storage")
-    parser.add_argument("--wait", metavar="SECONDS", type=_seconds, default=0.0, help="for another copier (0)")
+    parser.add_argument("--parallel", type=_parallel, default=32)
+    parser.add_argument("--write", choices=("auto", "direct", "buffered"), default="auto")
+    parser.add_argument("--cache", choices=("auto", "keep", "drop"), default="auto")
+    parser.add_argument("--files", nargs="+", default=["auto"])
+    parser.add_argument("--verify", choices=VERIFY_LEVELS, default="size")
+    parser.add_argument("--max-bytes", type=_natural)
+    parser.add_argument("--manifest-digest", type=_digest)
+    parser.add_argument("--require-local-disk", action="store_true")
+    parser.add_argument("--wait", type=_seconds, default=3600.0)
     parser.add_argument("--stay", action="store_true")
-    parser.add_argument("--plan", action="store_true", help="print what would be copied and touch nothing")
-    parser.add_argument("--termination-log", metavar="PATH", help="write the result there, as JSON")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--termination-log")
+    parser.add_argument("--version", action="version", version=f"preload {VERSION}")
     given = parser.parse_args(arguments)
-
-    _built("--write", given.write, "auto")
-    _built("--cache", given.cache, "auto")
-    _built("--files", " ".join(given.files), "all")
-    _built("--verify", given.verify, "none", "size")
-    if given.manifest_digest is not None:
-        raise FaststartError(Exit.USAGE, "--manifest-digest: not in this version; leave it out")
-    if given.stay:
-        raise FaststartError(Exit.USAGE, "--stay: not in this version; leave it out")
+    if given.write == "direct" and given.cache == "keep":
+        parser.error("--write direct leaves no pages that --cache keep could keep: use --write buffered, or auto")
     return Options(
         source=given.source,
         destination=given.destination,
         parallel=given.parallel,
+        write=given.write,
+        cache=given.cache,
+        files=tuple(given.files),
         verify=given.verify,
         max_bytes=given.max_bytes,
+        manifest_digest=given.manifest_digest,
         require_local_disk=given.require_local_disk,
         wait=given.wait,
         plan=given.plan,
+        stay=_pod_uid(environment) if given.stay else None,
     )
 
 
@@ -93,16 +174,23 @@ def termination_log(arguments: Sequence[str]) -> str | None:
         return None
 
 
-def _built(flag: str, value: str, *accepted: str) -> None:
-    if value not in accepted:
-        message = f"{flag} {value}: not in this version; accepted: {', '.join(accepted)}"
-        raise FaststartError(Exit.USAGE, message)
+def _pod_uid(environment: Mapping[str, str]) -> str:
+    uid = environment.get(POD_UID, "")
+    if not re.fullmatch(r"[0-9a-f-]{8,64}", uid):
+        raise FaststartError(Exit.USAGE, f"--stay: {POD_UID} is {uid!r}, not a pod's uid: set it from metadata.uid")
+    return uid
 
 
 def _natural(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not sha256: and 64 hex digits")
+    return text
 
 
 def _parallel(text: str) -> int:

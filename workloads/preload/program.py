@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -12,7 +13,9 @@ from modelfolder.errors import FaststartError
 from modelfolder.patience import Patience
 from preload import options
 from preload.report import Report
-from preload.run import run
+from preload.run import Surroundings, run
+
+_STAY_SECONDS = 0.5  # between two looks whether a sidecar may end
 
 
 def main(
@@ -32,24 +35,47 @@ def main(
 
     Returns:
         The exit code (contracts.md, "Exit codes"). 0 means that the marker stands, or that --plan was given.
+        With --stay it is returned after SIGTERM.
     """
     patience = Patience(sleep)
     result = Report()
+    out = _Words()
+    around = Surroundings(patience, out.say, out.draw if sys.stderr.isatty() else None, proc, sysfs)
+    log = options.termination_log(arguments)
+    stay = False
     with _stop_on_sigterm(patience):
         try:
-            run(options.parse(arguments), patience, result, _say, proc, sysfs)
+            asked = options.parse(arguments)
+            run(asked, around, result)
+            stay = asked.stay is not None and not asked.plan
         except FaststartError as error:
             result.fail(error)
         result.retries = patience.retries
-        _say(result.line())
-        log = options.termination_log(arguments)
+        out.say(result.line())
         if log is not None:
-            _write_termination(log, result)
+            _write_termination(log, result, out.say)
+        while stay and not patience.stopped:
+            sleep(_STAY_SECONDS)
     return result.code
 
 
-def _say(line: str) -> None:
-    print(f"preload: {line}", file=sys.stderr, flush=True)
+class _Words:
+    """Lines on standard error, and on a terminal a bar below them that lines push on."""
+
+    def __init__(self) -> None:
+        self._drawn = ""
+
+    def say(self, line: str) -> None:
+        print(f"{self._wipe()}preload: {line}", file=sys.stderr, flush=True)
+
+    def draw(self, text: str) -> None:
+        wiped = self._wipe()
+        self._drawn = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+        print(f"{wiped}{self._drawn}", end="", file=sys.stderr, flush=True)
+
+    def _wipe(self) -> str:
+        drawn, self._drawn = self._drawn, ""
+        return f"\r{' ' * len(drawn)}\r" if drawn else ""
 
 
 @contextlib.contextmanager
@@ -64,9 +90,9 @@ def _stop_on_sigterm(patience: Patience) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _write_termination(path: str, result: Report) -> None:
+def _write_termination(path: str, result: Report, say: Callable[[str], None]) -> None:
     try:
         with open(path, "wb") as file:
             file.write(result.termination_message())
     except OSError as error:
-        _say(f"the termination message cannot be written: {error}")
+        say(f"the termination message cannot be written: {error}")

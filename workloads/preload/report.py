@@ -1,20 +1,23 @@
-"""What a run tells others: sizes for people, progress lines, the termination message and report.json."""
+"""What a run tells others: sizes for people, progress, the termination message and report.json."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from modelfolder import names
 from modelfolder.errors import Exit, FaststartError
-from modelfolder.manifest import Manifest
+from modelfolder.source import Source
 
 TERMINATION_MAX_BYTES = 4096
 """What the kubelet keeps of a termination message."""
 
 PROGRESS_SECONDS = 5.0
+BAR_SECONDS = 0.2
+BAR_WIDTH = 30
 
 _UNITS = ("kB", "MB", "GB", "TB")
 
@@ -36,13 +39,16 @@ class Report:
         self.code = Exit.DONE
         self.message = ""
         self.file: bytes | None = None
-        self.manifest: Manifest | None = None
+        self.source: Source | None = None
         self.copied_bytes = 0
         self.resumed_bytes = 0
         self.copy_seconds = 0.0
         self.verify_seconds = 0.0
         self.retries = 0
         self.streams = 0
+        self.write: str | None = None
+        self.reason: str | None = None
+        self.phases: dict[str, float] = {}
         self._clock = clock
         self._started = clock()
 
@@ -62,14 +68,14 @@ class Report:
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the termination message."""
-        manifest = self.manifest
+        source = self.source
         return {
             "code": int(self.code),
             "message": self.message,
             "file": None if self.file is None else names.show(self.file),
-            "model": manifest and manifest.model,
-            "revision": manifest and manifest.revision,
-            "bytes": manifest and manifest.total_bytes,
+            "model": source and source.manifest.model,
+            "revision": source and source.manifest.revision,
+            "bytes": source and source.total_bytes,
             "copied_bytes": self.copied_bytes,
             "resumed_bytes": self.resumed_bytes,
             "seconds": round(self._clock() - self._started, 3),
@@ -77,7 +83,7 @@ class Report:
             "retries": self.retries,
             "gb_per_s": round(self.rate / 1e9, 3),
             "streams": self.streams,
-            "write": "buffered",
+            "write": self.write,
         }
 
     def termination_message(self) -> bytes:
@@ -90,30 +96,66 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the content of report.json: the termination message's fields and more."""
-        manifest = self.manifest
+        source = self.source
         return self.fields() | {
             "copy_seconds": round(self.copy_seconds, 3),
-            "files": manifest and len(manifest.files),
-            "manifest_digest": manifest and manifest.digest,
-            "manifest_origin": manifest and manifest.origin,
+            "write_reason": self.reason,
+            "phases": {phase: round(seconds, 3) for phase, seconds in self.phases.items()},
+            "files": source and len(source.files),
+            "left_out_files": source and len(source.left_out),
+            "left_out_bytes": source and sum(file.size for file in source.left_out),
+            "manifest_digest": source and source.manifest.digest,
+            "manifest_origin": source and source.manifest.origin,
         }
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Take the time of a part of the run, however it ends."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + self._clock() - began
 
 
 class Progress:
-    """Says every few seconds how far a copy is."""
+    """Says how far a copy is: as a bar on a terminal, else as a line every few seconds.
 
-    def __init__(self, total: int, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
+    Args:
+        total: bytes to copy.
+        say: takes a line for people.
+        draw: takes a text that replaces the last one on a terminal; None if there is no terminal.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        say: Callable[[str], None],
+        draw: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._total = total
         self._say = say
+        self._draw = draw
         self._clock = clock
         self._started = self._said = clock()
 
-    def update(self, done: int) -> None:
-        """Take the number of bytes copied so far; say it if the last line is old enough."""
+    def update(self, done: int, streams: int) -> None:
+        """Take the bytes copied so far and the streams at work; say it if the last word is old enough."""
         now = self._clock()
-        if now - self._said < PROGRESS_SECONDS:
+        if now - self._said < (BAR_SECONDS if self._draw else PROGRESS_SECONDS):
             return
         self._said = now
-        rate = done / (now - self._started)
-        left = f"{(self._total - done) / rate:.0f} s left" if rate else "no end in sight"
-        self._say(f"{size(done)} of {size(self._total)} copied, {size(rate)}/s, {left}")
+        text = describe(done, self._total, now - self._started, streams)
+        if self._draw:
+            filled = BAR_WIDTH * done // max(1, self._total)
+            self._draw(f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {text}")
+        else:
+            self._say(text)
+
+
+def describe(done: int, total: int, seconds: float, streams: int) -> str:
+    """Return how far a copy is, after so many seconds."""
+    rate = done / seconds if seconds > 0 else 0.0
+    left = f"{(total - done) / rate:.0f} s left" if rate else "no end in sight"
+    return f"{size(done)} of {size(total)} copied, {size(rate)}/s, {left}, {streams} streams"

@@ -3,192 +3,330 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from modelfolder import structure
+from modelfolder import pool, structure
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.manifest import canonical
 from modelfolder.names import show
 from modelfolder.patience import Patience
-from modelfolder.source import Source, SourceFile, look
-from preload import localdisk, state
-from preload.copier import Copy, require_unchanged
+from modelfolder.source import Source, look
+from preload import localdisk, mode, state
+from preload.copier import Copy, Job, Settings, require_unchanged
 from preload.destination import (
     Destination,
     Inventory,
     locked,
     nearest_existing,
+    part_status,
+    parts_bytes,
     read_journal,
     read_marker,
+    read_progress,
     require_acceptable,
     take_inventory,
     writing,
 )
 from preload.options import Options
-from preload.report import Progress, Report, size
-from preload.state import Record
+from preload.report import PROGRESS_SECONDS, Progress, Report, describe, size
+from preload.state import Identity, Past, Record
+
+_SHARED_PROGRESS_SECONDS = 1.0  # between two notes for those who wait for the destination
 
 
-def run(
-    options: Options, patience: Patience, report: Report, say: Callable[[str], None], proc: str, sysfs: str
-) -> None:
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run needs of the process that it is in.
+
+    Attributes:
+        patience: told when to stop.
+        say: takes a line for people.
+        draw: takes a text that replaces the last one on a terminal; None if there is none.
+        proc: where proc is mounted.
+        sysfs: where sysfs is mounted.
+    """
+
+    patience: Patience
+    say: Callable[[str], None]
+    draw: Callable[[str], None] | None
+    proc: str
+    sysfs: str
+
+
+def run(options: Options, around: Surroundings, report: Report) -> None:
     """Copy a model, or find that it is there already, or say what would be copied (--plan).
 
     Args:
         options: what was asked for.
-        patience: told when to stop.
+        around: the process.
         report: takes the figures and the closing message.
-        say: takes a line for people.
-        proc: where proc is mounted.
-        sysfs: where sysfs is mounted.
 
     Raises:
-        FaststartError: any exit code of preload but 2; contracts.md tells what they mean.
+        FaststartError: any exit code of preload; contracts.md tells what they mean.
     """
-    source = look(options.source, patience)
-    report.manifest = source.manifest
+    with report.phase("scan"):
+        source = look(options.source, options.files, around.patience)
+    report.source = source
     for path, kind in source.skipped:
-        say(f"{show(path)}: is {kind}, skipped")
-    total = source.manifest.total_bytes
+        around.say(f"{show(path)}: is {kind}, skipped")
+    for note in source.notes:
+        around.say(note)
+    _require_asked_for(source, options)
+    root = os.path.abspath(options.destination)
+    require_acceptable(root, source.root)
+    disk = localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs)
+    if options.require_local_disk:
+        localdisk.require(disk)
+    identity = Identity.of(source, options.verify, state.boot_id(around.proc))
+    memory = mode.free_memory(around.proc, around.sysfs)
+    how = mode.decide(options.write, options.cache, source.total_bytes, options.parallel, memory, disk.file_system)
+    report.write, report.reason = how.name, how.reason
+    task = _Task(options, source, identity, how, root, around, report)
+    if options.plan:
+        report.message = task.describe()
+        return
+    waiting = _Waiting(root, options.wait, around.say)
+    with locked(root, options.wait, around.patience, waiting.note) as destination, task.recorded(destination):
+        task.complete(destination)
+
+
+def _require_asked_for(source: Source, options: Options) -> None:
+    total = source.total_bytes
+    if options.manifest_digest not in (None, source.manifest.digest):
+        found = source.manifest.digest if source.manifest.origin == "published" else "no published manifest"
+        message = f"--manifest-digest asks for {options.manifest_digest}, the source has {found}"
+        raise FaststartError(Exit.CHANGED, message, source.root)
     if options.max_bytes is not None and total > options.max_bytes:
         message = f"the model has {total} bytes, --max-bytes allows {options.max_bytes}"
         raise FaststartError(Exit.CHANGED, message, source.root)
-    root = os.path.abspath(options.destination)
-    require_acceptable(root, source.root)
-    if options.require_local_disk:
-        localdisk.require(nearest_existing(root), proc, sysfs)
-    boot = state.boot_id(proc)
-    if options.plan:
-        if _is_complete(root, source, options.verify, boot, patience):
-            report.message = "plan: nothing to do, the destination is complete"
-        else:
-            report.message = _print_plan(_plan(root, source, options.verify, boot, patience, report))
-        return
-    with locked(root, options.wait, patience, say) as destination, _recorded(report, patience, destination, say):
-        if _is_complete(root, source, options.verify, boot, patience):
-            report.resumed_bytes = total
-            report.message = f"already complete: {len(source.files)} files, {size(total)}"
-        else:
-            destination.remove_marker()
-            work = _plan(root, source, options.verify, boot, patience, report)
-            _copy(destination, source, work, boot, options, patience, report, say)
+    if options.verify == "sha256":
+        bare = next((file for file in source.files if file.size and not file.listed.blocks), None)
+        if bare:
+            message = "--verify sha256 needs a published manifest with its block hashes; use --verify size, or publish"
+            raise FaststartError(Exit.USAGE, message, bare.path)
 
 
-@contextlib.contextmanager
-def _recorded(
-    report: Report, patience: Patience, destination: Destination, say: Callable[[str], None]
-) -> Iterator[None]:
-    """Leave report.json in the destination, however the block ends; only a crash leaves none."""
+class _Waiting:
+    """Says, every few seconds, for whom we wait."""
 
-    def record() -> None:
-        report.retries = patience.retries
+    def __init__(self, root: bytes, wait: float, say: Callable[[str], None]):
+        self._root = root
+        self._wait = wait
+        self._say = say
+        self._said = -PROGRESS_SECONDS
+
+    def note(self, waited: float) -> None:
+        if waited - self._said < PROGRESS_SECONDS:
+            return
+        self._said = waited
         try:
-            destination.write_report(canonical(report.document()))
-        except OSError as error:
-            say(f"report.json cannot be written: {error}")
-
-    try:
-        yield
-    except FaststartError as error:
-        report.fail(error)
-        record()
-        raise
-    record()
+            progress = json.loads(read_progress(self._root))
+            far = describe(progress["copied"], progress["total"], progress["seconds"], progress["streams"])
+        except (ValueError, KeyError, TypeError):
+            far = "no word yet of how far it is"
+        self._say(f"another preload owns the destination; waiting up to {self._wait:g} s: {far}")
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What lies in a destination, what of it is known to be whole, and what is to be copied."""
+class _State:
+    """What lies in a destination, and what of it is known to be good."""
 
     found: Inventory
-    kept: dict[bytes, Record]
-    missing: list[SourceFile]
+    past: Past
+
+    def whole(self, source: Source) -> bool:
+        """Say whether all that was asked for is there, and nothing else."""
+        files, known = self.found.files, self.past.records
+        return len(known) == len(source.files) == len(files) and self.found.folders == source.folders
 
 
-def _is_complete(root: bytes, source: Source, verify: str, boot: str | None, patience: Patience) -> bool:
-    """Say whether the marker stands for this source and all is there. Reads no content of a file."""
-    return (
-        state.marker_covers(read_marker(root), source.manifest, verify, boot)
-        and take_inventory(root, patience).first_difference(source.manifest) is None
-    )
+@dataclass(frozen=True)
+class _Task:
+    """One copy that was asked for."""
+
+    options: Options
+    source: Source
+    identity: Identity
+    mode: mode.Mode
+    root: bytes
+    around: Surroundings
+    report: Report
+
+    def complete(self, destination: Destination) -> None:
+        """Copy what is missing and set the marker; nothing, if the marker stands and all is there."""
+        with self.report.phase("plan"):
+            now = self._state()
+        if self._is_complete(now):
+            self._say_running(destination)
+            self.report.resumed_bytes = self.source.total_bytes
+            self.report.message = f"already complete: {len(self.source.files)} files, {size(self.source.total_bytes)}"
+            return
+        destination.remove_marker()
+        with self.report.phase("plan"):
+            jobs = self._possible_jobs(now)
+            destination.prepare(self.source, now.found, now.past, self.around.patience)
+        self._say_running(destination)
+        self._copy(destination, now, jobs)
+
+    def describe(self) -> str:
+        """Print what would be done, and return a summary. Touches nothing."""
+        now = self._state()
+        if self._is_complete(now):
+            return "plan: nothing to do, the destination is complete"
+        jobs = self._possible_jobs(now)
+        wanted = {file.path for file in self.source.files}
+        lines = [_plan_line("copy", _missing(job), job.file.path, "the rest" * job.resumed) for job in jobs]
+        lines += [_plan_line("keep", record.size, path) for path, record in sorted(now.past.records.items())]
+        lines += [_plan_line("leave", file.size, file.path, file.reason) for file in self.source.left_out]
+        removed = sorted(now.found.files.keys() - wanted)
+        lines += [_plan_line("remove", now.found.files[path].st_size, path) for path in removed]
+        print("\n".join(lines))
+        left_out = sum(file.size for file in self.source.left_out)
+        return (
+            f"plan: {len(jobs)} files to copy, {size(sum(map(_missing, jobs)))} with {self.mode.name} writes"
+            f" ({self.mode.reason}); {len(now.past.records)} kept, {len(self.source.left_out)} left out,"
+            f" {size(left_out)}; {len(removed)} removed"
+        )
+
+    @contextlib.contextmanager
+    def recorded(self, destination: Destination) -> Iterator[None]:
+        """Leave report.json in the destination, however the block ends; only a crash leaves none."""
+
+        def record() -> None:
+            self.report.retries = self.around.patience.retries
+            try:
+                destination.write_report(canonical(self.report.document()))
+            except OSError as error:
+                self.around.say(f"report.json cannot be written: {error}")
+
+        try:
+            yield
+        except FaststartError as error:
+            self.report.fail(error)
+            record()
+            raise
+        record()
+
+    def _say_running(self, destination: Destination) -> None:
+        if self.options.stay:
+            destination.write_run(self.options.stay)
+
+    def _is_complete(self, now: _State) -> bool:
+        return state.marker_covers(read_marker(self.root), self.identity) and now.whole(self.source)
+
+    def _state(self) -> _State:
+        """Hold what lies in the destination against the journal. Reads no content of a file."""
+        found = take_inventory(self.root, self.around.patience)
+        past = state.read_journal(read_journal(self.root), self.identity)
+        records = {
+            file.path: past.records[file.path]
+            for file in self.source.files
+            if file.path in past.records
+            and file.path in found.files
+            and Record.of(found.files[file.path]) == past.records[file.path]
+        }
+        parts = {}
+        for number, part in past.parts.items():
+            if number >= len(self.source.files) or self.source.files[number].path in records:
+                continue
+            status = part_status(self.root, number)
+            if status and part.fits(status, self.source.files[number].size):
+                parts[number] = part
+        return _State(found, Past(records, past.synced & records.keys(), parts))
+
+    def _check(self) -> None:
+        """Hold the source's files against what they say about themselves."""
+        if self.options.verify != "none":
+            began = time.monotonic()
+            structure.check(self.source, self.around.patience)
+            self.report.verify_seconds += time.monotonic() - began
+
+    def _possible_jobs(self, now: _State) -> list[Job]:
+        """Return what is to be copied, after the checks that can refuse it. Touches nothing."""
+        self._check()
+        jobs = []
+        for number, file in enumerate(self.source.files):
+            if file.path not in now.past.records:
+                part = now.past.parts.get(number)
+                jobs.append(Job(number, file, part.missing(file.size) if part else [(0, file.size)], bool(part)))
+        self._require_space(now, jobs)
+        return jobs
+
+    def _require_space(self, now: _State, jobs: list[Job]) -> None:
+        """Hold that what is missing fits; what will be removed, and what parts take already, counts as free."""
+        removed = [now.found.files[path].st_blocks for path in now.found.files.keys() - now.past.records.keys()]
+        with writing(self.root):
+            disk = os.statvfs(nearest_existing(self.root))
+        free = disk.f_bavail * disk.f_frsize + 512 * sum(removed) + parts_bytes(self.root)
+        needed = sum(-(-job.file.size // disk.f_frsize) * disk.f_frsize for job in jobs)
+        if needed > free:
+            message = f"no space: {size(needed)} to copy, {size(free)} free, {size(needed - free)} too little"
+            raise FaststartError(Exit.NO_SPACE, message, self.root)
+
+    def _copy(self, destination: Destination, now: _State, jobs: list[Job]) -> None:
+        source, options, report, patience = self.source, self.options, self.report, self.around.patience
+        missing = sum(map(_missing, jobs))
+        report.resumed_bytes = source.total_bytes - missing
+        settings = Settings(self.mode, options.parallel, options.verify != "none", options.verify == "sha256")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(writing(self.root))
+            journal = stack.enter_context(destination.journal(self.identity, now.past))
+            copy = Copy(jobs, destination, journal, settings, patience)
+            report.streams = copy.streams
+            self._say_start(len(jobs), missing, copy.streams)
+            began = time.monotonic()
+            try:
+                with report.phase("copy"):
+                    copy.run(self._ticker(destination, missing))
+            finally:
+                report.copied_bytes = copy.copied
+                report.copy_seconds = time.monotonic() - began
+                report.verify_seconds += copy.verify_seconds
+        with report.phase("finish"):
+            if source.manifest.origin == "scanned":
+                pool.each(source.files, lambda file: require_unchanged(file, patience), patience)
+            if options.verify != "none":
+                wrong = take_inventory(destination.root, patience).first_difference(source)
+                if wrong is not None:
+                    raise FaststartError(Exit.DAMAGED, "is not as it was copied: something else writes there", wrong)
+            synced = copy.synced and now.past.synced == now.past.records.keys()
+            if synced:
+                destination.sync_folders(source)
+            destination.write_marker(state.marker(source, self.identity, synced=synced), sync=synced)
+        resumed = f", {size(report.resumed_bytes)} resumed" if report.resumed_bytes else ""
+        report.message = (
+            f"complete: {len(source.files)} files, {size(report.copied_bytes)} copied in"
+            f" {report.copy_seconds:.1f} s, {size(report.rate)}/s{resumed}"
+        )
+
+    def _say_start(self, files: int, missing: int, streams: int) -> None:
+        how = f"{self.mode.name} writes: {self.mode.reason}"
+        self.around.say(f"{files} files, {size(missing)} to copy with {streams} streams; {how}")
+
+    def _ticker(self, destination: Destination, total: int) -> Callable[[int, int], None]:
+        progress = Progress(total, self.around.say, self.around.draw)
+        started = shared = time.monotonic()
+
+        def tick(copied: int, streams: int) -> None:
+            nonlocal shared
+            progress.update(copied, streams)
+            now = time.monotonic()
+            if now - shared >= _SHARED_PROGRESS_SECONDS:
+                shared = now
+                note = {"copied": copied, "total": total, "seconds": round(now - started, 1), "streams": streams}
+                with contextlib.suppress(OSError):  # whoever waits does without
+                    destination.write_progress(canonical(note))
+
+        return tick
 
 
-def _plan(root: bytes, source: Source, verify: str, boot: str | None, patience: Patience, report: Report) -> _Work:
-    """Find out what there is to do, and that it can be done. Touches nothing."""
-    if verify != "none":
-        began = time.monotonic()
-        structure.check(source, patience)
-        report.verify_seconds += time.monotonic() - began
-    found = take_inventory(root, patience)
-    records = state.journal_records(read_journal(root), source.manifest, boot)
-    kept = {
-        file.path: records[file.path]
-        for file in source.files
-        if file.path in found.files and _is_whole(file, records.get(file.path), found.files[file.path])
-    }
-    missing = [file for file in source.files if file.path not in kept]
-    _require_space(root, missing, [found.files[path] for path in found.files.keys() - kept.keys()])
-    return _Work(found, kept, missing)
+def _missing(job: Job) -> int:
+    return sum(end - start for start, end in job.missing)
 
 
-def _is_whole(file: SourceFile, record: Record | None, status: os.stat_result) -> bool:
-    """Say whether a file in the destination is the one that was entered as whole, and fits the source."""
-    now = Record.of(status)
-    return record == now and (now.size, now.mtime_ns) == (file.size, file.mtime_ns)
-
-
-def _require_space(root: bytes, missing: list[SourceFile], removed: list[os.stat_result]) -> None:
-    with writing(root):
-        disk = os.statvfs(nearest_existing(root))
-    free = disk.f_bavail * disk.f_frsize + sum(status.st_blocks * 512 for status in removed)
-    needed = sum(-(-file.size // disk.f_frsize) * disk.f_frsize for file in missing)
-    if needed > free:
-        message = f"no space: {size(needed)} to copy, {size(free)} free, {size(needed - free)} too little"
-        raise FaststartError(Exit.NO_SPACE, message, root)
-
-
-def _print_plan(work: _Work) -> str:
-    removed = sorted(work.found.files.keys() - work.kept.keys() - {file.path for file in work.missing})
-    lines = [f"copy {file.size} {show(file.path)}" for file in work.missing]
-    lines += [f"remove {show(path)}" for path in removed]
-    print("\n".join(lines))
-    total = size(sum(file.size for file in work.missing))
-    return f"plan: {len(work.missing)} files to copy, {total}; {len(work.kept)} kept, {len(removed)} removed"
-
-
-def _copy(
-    destination: Destination,
-    source: Source,
-    work: _Work,
-    boot: str | None,
-    options: Options,
-    patience: Patience,
-    report: Report,
-    say: Callable[[str], None],
-) -> None:
-    manifest = source.manifest
-    destination.prepare(manifest, work.found, work.kept, boot, patience)
-    report.resumed_bytes = sum(record.size for record in work.kept.values())
-    copy = Copy(work.missing, destination, options.parallel, patience)
-    report.streams = copy.streams
-    began = time.monotonic()
-    try:
-        copy.run(Progress(manifest.total_bytes - report.resumed_bytes, say).update)
-    finally:
-        report.copied_bytes = copy.copied
-        report.copy_seconds = time.monotonic() - began
-    for file in source.files:
-        require_unchanged(file, patience)
-    if options.verify != "none":
-        wrong = take_inventory(destination.root, patience).first_difference(manifest)
-        if wrong is not None:
-            raise FaststartError(Exit.DAMAGED, "is not as it was copied: something else writes there", wrong)
-    destination.write_marker(state.marker(manifest, options.verify, boot))
-    resumed = f", {size(report.resumed_bytes)} resumed" if report.resumed_bytes else ""
-    report.message = (
-        f"complete: {len(source.files)} files, {size(report.copied_bytes)} copied in"
-        f" {report.copy_seconds:.1f} s, {size(report.rate)}/s{resumed}"
-    )
+def _plan_line(verb: str, number: int, path: bytes, why: str = "") -> str:
+    return f"{verb:6} {size(number):>12}  {show(path)}" + (f"  ({why})" if why else "")

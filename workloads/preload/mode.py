@@ -1,0 +1,110 @@
+"""How a copy is written: around the page cache or into it, decided once from disk, memory and model."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from preload.report import size
+from preload.state import PAGE
+
+REQUEST = 4 << 20
+"""Bytes of one read at the start, see `docs/benchmarks.md`."""
+
+REQUEST_MAX = 8 << 20
+"""32 streams then hold 256 MiB, half of the 512 MiB that the program may take."""
+
+SPARE = 4 << 30
+ROOM = 1.3
+"""The copy is left in the page cache if ROOM times the model and SPARE bytes fit into memory: the server's own memory,
+and pages that the kernel keeps free, come beside it. A choice of ours; what a warm cache is worth stands in
+`docs/benchmarks.md`."""
+
+_TMPFS = "tmpfs"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a copy is written.
+
+    Attributes:
+        direct: around the page cache, with O_DIRECT.
+        drop: whether the copy's pages are dropped from the page cache once they are on disk.
+        request: bytes of a read at the start.
+        request_max: bytes of a read at the most, and of each stream's buffer.
+        reason: why it is so, for people.
+    """
+
+    direct: bool
+    drop: bool
+    request: int
+    request_max: int
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Return the mode's name on the command line."""
+        return "direct" if self.direct else "buffered"
+
+
+def decide(write: str, cache: str, total: int, streams: int, memory: int | None, file_system: str) -> Mode:
+    """Decide how to write.
+
+    Args:
+        write: what --write says.
+        cache: what --cache says; it does not contradict `write`.
+        total: bytes of the model.
+        streams: how many buffers there will be.
+        memory: bytes that this process and its cache may fill; None if that cannot be told.
+        file_system: the type of the destination's file system.
+    """
+    limit = REQUEST_MAX if memory is None else min(REQUEST_MAX, memory // 3 // streams)
+    most = max(PAGE, 1 << (limit.bit_length() - 1)) if limit > 0 else PAGE
+    needed = int(ROOM * total) + SPARE
+    fits = memory is not None and needed <= memory
+    known = "unknown memory" if memory is None else f"{size(memory)} of memory"
+    if write != "auto":
+        direct, reason = write == "direct", f"--write {write}"
+    elif file_system == _TMPFS:
+        direct, reason = False, "the destination lies in memory"
+    elif cache != "auto":
+        direct, reason = cache == "drop", f"--cache {cache}"
+    elif fits:
+        direct, reason = False, f"the copy stays in the page cache for the server: {size(needed)} fit into {known}"
+    else:
+        direct, reason = True, f"the copy would not stay in the page cache: {size(needed)} do not fit into {known}"
+    return Mode(direct, cache == "drop", min(REQUEST, most), most, reason)
+
+
+def free_memory(proc: str = "/proc", sysfs: str = "/sys") -> int | None:
+    """Return how many bytes this process and its page cache may fill: what is available, within its cgroup's limits.
+
+    Cgroups of version 1 and 2 are read; inside a container the own cgroup is the top one.
+    """
+    limits = []
+    found = re.search(rb"^MemAvailable:\s+(\d+) kB", _read(f"{proc}/meminfo"), re.MULTILINE)
+    if found:
+        limits.append(int(found[1]) * 1024)
+    top = f"{sysfs}/fs/cgroup"
+    for line in _read(f"{proc}/self/cgroup").decode(errors="replace").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base, name = (top, "memory.max") if not controllers else (f"{top}/memory", "memory.limit_in_bytes")
+        while True:
+            text = _read(f"{base}{path.rstrip('/')}/{name}").strip()
+            if text.isdigit():
+                limits.append(int(text))
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)
+    return min(limits, default=None)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
