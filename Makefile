@@ -10,7 +10,7 @@ UV_VERSION := 0.13.9
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
+	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z.-]+):.*## /\1\t/' | expand -t 20
 	@echo
 	@echo "STACK names a file stacks/Pulumi.STACK.yaml: $(patsubst stacks/Pulumi.%.yaml,%,$(wildcard stacks/Pulumi.*.yaml))"
 
@@ -50,14 +50,28 @@ check: .venv/dev ## Format, lint, types, units and every recorded stack: the inn
 	@echo "== types"
 	@$(BIN)/basedpyright --level error
 	@echo "== tests without the engine"
-	@$(BIN)/python -m pytest -q -m "not engine" -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -m "not engine and not processes" -n 2 --dist loadfile
 
 .PHONY: test
-test: check ## The gate: check, then every stack rehearsed on the real Pulumi engine
+test: check ## The gate: check, the copier under faults, then every stack rehearsed on the real Pulumi engine
+	@echo "== the copier with failing disks, killed, on real file systems"
+	@$(BIN)/python -m pytest -q -m processes -n 2 --dist loadfile
 	@echo "== the Pulumi CLI"
 	@$(BIN)/python -m rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
 	@echo "== tests on the real engine"
 	@$(BIN)/python -m pytest -q -m engine
+
+.PHONY: bench
+bench: .venv/runtime ## Measure preload against other tools, an hour and more, as root; ROWS="verify ..." measures some
+	@$(BIN)/python -m bench $(foreach row,$(ROWS),--row $(row))
+
+.PHONY: soak
+soak: .venv/dev ## Kill copies HITS times (200), compare every byte, print a line for docs/preload.md; a minute or two
+	@$(BIN)/python -m tests.soak --hits $(or $(HITS),200)
+
+.PHONY: preload.pyz
+preload.pyz: ## Write the copier as one file, build/preload.pyz, for use without this program (docs/preload.md)
+	@mkdir -p build && $(PYTHON) -m workloads.programs preload build/preload.pyz && echo build/preload.pyz
 
 .PHONY: format
 format: .venv/dev ## Format the code and mend what the linter can mend
@@ -65,8 +79,9 @@ format: .venv/dev ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff format .
 
 .PHONY: docs
-docs: .venv/runtime ## Write the key reference of the stack files again
+docs: .venv/runtime ## Write the key reference of the stack files again, and docs/benchmarks.md from the last bench
 	@mkdir -p build && $(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
+	@$(BIN)/python -m bench.page
 
 .PHONY: golden
 golden: .venv/dev ## Write the golden files again: user data, URN lists; read the difference before you commit it
