@@ -1,5 +1,10 @@
-"""The programs that run in pods, as data of one ConfigMap each: the code is read here and mounted there."""
+"""The programs that run in pods, as data of one ConfigMap each: the code is read here and mounted there.
 
+`python -m workloads.programs PROGRAM FILE` writes one as a single file, for use elsewhere (`docs/preload.md`).
+"""
+
+import sys
+import zipfile
 from pathlib import Path
 
 MOUNT_PATH = "/opt/faststart"
@@ -25,6 +30,27 @@ def config_map_items(program: str) -> list[tuple[str, str]]:
     return [(f"{path.parent.name}.{path.name}", f"{path.parent.name}/{path.name}") for path in _files(program)]
 
 
+def write_archive(program: str, target: Path) -> None:
+    """Write a program as one file that Python runs; the same code gives the same bytes.
+
+    Args:
+        program: The program's package under `workloads/`.
+        target: The file, overwritten if it is there.
+    """
+    start = f"import sys\nfrom {program}.program import main\nsys.exit(main(sys.argv[1:]))\n"
+    members = {f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8") for path in _files(program)}
+    with target.open("wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in {"__main__.py": start, **members}.items():
+                archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+    target.chmod(0o755)
+
+
 def _files(program: str) -> list[Path]:
     here = Path(__file__).parent
     return [path for package in _PACKAGES[program] for path in sorted((here / package).glob("*.py"))]
+
+
+if __name__ == "__main__":
+    write_archive(sys.argv[1], Path(sys.argv[2]))
