@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from modelfolder.patience import Patience
+from modelfolder.processor import SharedProcessor
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class _Crawl(Generic[T]):
         self._running = 0
         self._halt = False
         self._error: BaseException | None = None
+        self._processor = SharedProcessor()
 
     def run(self) -> None:
         threads: list[threading.Thread] = []
@@ -84,6 +86,7 @@ class _Crawl(Generic[T]):
             thread.start()
 
     def _serve(self) -> None:
+        self._processor.join()
         while True:
             with self._lock:
                 while not self._waiting and self._running and not self._halt:

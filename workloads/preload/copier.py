@@ -17,19 +17,24 @@ from dataclasses import dataclass
 from modelfolder import structure
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
+from modelfolder.processor import SharedProcessor
 from modelfolder.source import SourceFile, open_source
 from preload import state
 from preload.destination import Destination, Journal, Part, writing
 from preload.mode import Mode
+from preload.shares import Share, Shares
 from preload.state import PAGE
 from preload.tuning import SmallFileStreams, Tuner
-from preload.work import FileWork, Interval, Piece, Range, Work
+from preload.work import STUCK_SECONDS, FileWork, Interval, Piece, Range, Work
 
 SMALL = 1 << 20
 """Files up to this many bytes are read and written as one, through the page cache."""
 
 SYNCED_SMALL_FILES = 1000
 """So many small files at the most are synced one by one, which costs each a journal commit of the file system."""
+
+MANY_SMALL_FILES = 1000
+"""From so many on, the streams that copy them share one processor."""
 
 SYNC_SECONDS = 5.0
 """How often a copy around the page cache is put on disk for good: what a reset of the node may cost."""
@@ -108,8 +113,10 @@ class Copy:
             missing.missing = missing.missing or [(0, 0)]
         self.streams = max(1, min(settings.streams, sum(-(-max(1, w.size) // self._small) for w in work.values())))
         self._work = Work(work, self.streams, self._small)
+        self._shares = Shares()
         self._tuner = Tuner(self.streams, clock)
         self._small_streams = SmallFileStreams(self.streams, clock)
+        self._processor = SharedProcessor() if small_files >= MANY_SMALL_FILES else None
         self._unfinished = len(jobs)
         self._journal = journal
         self._patience = patience
@@ -187,8 +194,8 @@ class Copy:
             contextlib.closing(_Reader(self._settings.mode, self._patience)) as reader,
         ):
             work: Range | None = None
-            piece: Piece | None = None
-            written = False
+            piece: Piece | Share | None = None
+            written = joined = False
             while True:
                 whole = False
                 with self._lock:
@@ -204,7 +211,12 @@ class Copy:
                 if whole and work:
                     self._finish(work.file)
                     written = False
+                elif isinstance(piece, Share):
+                    self._read_ahead(piece, reader)
                 elif work and piece:
+                    if self._processor and joined != (work.file not in self._parts):
+                        joined = not joined
+                        (self._processor.join if joined else self._processor.leave)()
                     written = self._copy(work, piece, reader, stream)
                 else:
                     return
@@ -229,8 +241,8 @@ class Copy:
                 self._changed.notify_all()
             self._ended.set()
 
-    def _next(self, work: Range | None, stream: int, request: int) -> tuple[Range | None, Piece | None]:
-        """Return a piece to copy, of the range in work or of another; wait for one, or return None at the end."""
+    def _next(self, work: Range | None, stream: int, request: int) -> tuple[Range | None, Piece | Share | None]:
+        """Return a piece to copy, of the range in work or of another, or what to read ahead; None at the end."""
         while True:
             if work and stream >= self._tuner.streams and not work.piece:
                 self._work.give_back(work)
@@ -244,6 +256,10 @@ class Copy:
             work = None
             if stream < self._tuner.streams:
                 work = self._work.take(self._clock(), small=stream < self._small_streams.streams)
+                if not work and self._settings.hashes:
+                    share = self._shares.offer(self._work.pieces, self._clock(), self._settings.mode.request_max)
+                    if share:
+                        return None, share
             if not work:
                 self._changed.wait(_TICK)
                 if self._halt:
@@ -263,7 +279,7 @@ class Copy:
                 mine = self._verified(work, piece, reader)
             else:
                 self._read(job.file, piece.start, piece.end - piece.start, reader)
-                mine = self._write(work, piece.start, piece.end - piece.start, reader)
+                mine = self._write(work, piece.start, piece.end - piece.start, reader.buffer)
         except FaststartError:
             if not piece.done:
                 raise
@@ -302,37 +318,86 @@ class Copy:
 
     def _verified(self, work: Range, piece: Piece, reader: _Reader) -> bool:
         """Read a block and write it, twice if it does not fit its hash; False if another stream has done so."""
-        job = self._jobs[work.file]
-        number = piece.start // job.file.listed.block_bytes
+        file = self._jobs[work.file].file
+        number = piece.start // file.listed.block_bytes
         for attempt in (1, 2):
             digest = hashlib.sha256()
             at, seconds = piece.start, 0.0
             while at < piece.end:
-                length = min(reader.request, piece.end - at)
-                self._read(job.file, at, length, reader)
+                share, length = self._part_of_block(work, piece, at, reader.request)
+                if share and share.buffer:
+                    buffer = share.buffer
+                else:
+                    self._read(file, at, length, reader)
+                    buffer = reader.buffer
                 began = self._clock()
-                digest.update(reader.buffer[:length])
+                digest.update(buffer[:length])
                 seconds += self._clock() - began
-                if not self._write(work, at, length, reader):
+                if not self._write(work, at, length, buffer):
                     return False
                 at += length
-                if at < piece.end:
-                    self._moved(work)
+                with self._lock:
+                    if self._halt:
+                        raise _Halted
+                    if share:
+                        share.over = True
+                        self._changed.notify_all()
+                    if at < piece.end:
+                        self._work.moved(work, self._clock())
+            good = digest.digest() == file.listed.blocks[number]
             with self._lock:
                 self.verify_seconds += seconds
-            if digest.digest() == job.file.listed.blocks[number]:
+                self._shares.forget(piece)
+                if not good and attempt == 1:
+                    self._patience.count_retry()
+                    self._work.moved(work, self._clock())
+            if good:
                 return True
-            if attempt == 1:
-                self._patience.count_retry()
-                self._moved(work)
-        raise _damaged(job.file, number)
+        raise _damaged(file, number)
+
+    def _part_of_block(self, work: Range, piece: Piece, at: int, request: int) -> tuple[Share | None, int]:
+        """Return what comes next of a block: a share of another stream, or how much to read.
+
+        Only the first stream of a block has shares: a rival reads all of it.
+        """
+        with self._lock:
+            first = piece.owner is work and piece.rivals == 0
+            share = self._shares.at(piece, at) if first else None
+            while share and not share.buffer and not share.over:
+                if self._halt:
+                    raise _Halted
+                if self._clock() - share.since > STUCK_SECONDS:
+                    share.over = True
+                else:
+                    self._changed.wait(_TICK)
+            if share and not share.over:
+                return share, share.end - share.start
+            length = min(request, (self._shares.limit(piece, at) if first else piece.end) - at)
+            piece.reached = at + length if first else 0
+        return None, length
+
+    def _read_ahead(self, share: Share, reader: _Reader) -> None:
+        """Read a share, and lend the buffer to the stream that hashes the block until that is done with it."""
+        file = self._jobs[share.piece.file].file
+        try:
+            reader.read(file, share.start, share.end - share.start)
+        except FaststartError:  # the other stream meets it when it reads this itself
+            with self._lock:
+                share.over = True
+        with self._lock:
+            if not share.over:
+                share.buffer = reader.buffer
+            self._changed.notify_all()
+            while not (share.over or share.piece.done or self._halt):
+                self._changed.wait(_TICK)
+            share.over = True
 
     def _read(self, file: SourceFile, at: int, length: int, reader: _Reader) -> None:
         reader.read(file, at, length)
         if at == 0 and self._settings.pointers:
             structure.require_no_pointer(file, reader.buffer[:length])
 
-    def _write(self, work: Range, at: int, length: int, reader: _Reader) -> bool:
+    def _write(self, work: Range, at: int, length: int, buffer: memoryview) -> bool:
         with self._lock:
             if self._halt:
                 raise _Halted
@@ -341,14 +406,8 @@ class Copy:
         part = self._parts[work.file]
         with writing(self._jobs[work.file].file.path):
             part.open(self._journal)
-            part.write(reader.buffer, at, length)
+            part.write(buffer, at, length)
         return True
-
-    def _moved(self, work: Range) -> None:
-        with self._lock:
-            if self._halt:
-                raise _Halted
-            self._work.moved(work, self._clock())
 
     def _finish(self, number: int) -> None:
         """Give a large file that is whole its name."""

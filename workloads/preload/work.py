@@ -33,6 +33,7 @@ class Piece:
         writing: whether its bytes are being written at the moment; nobody else may then.
         since: when its present read began.
         rivals: how many streams besides the first have tried it.
+        reached: up to where the first stream has read or is reading it; 0 where that is not told.
     """
 
     file: int
@@ -44,6 +45,7 @@ class Piece:
     writing: bool = False
     done: bool = False
     rivals: int = 0
+    reached: int = 0
 
 
 @dataclass(eq=False)
@@ -113,6 +115,11 @@ class Work:
     def finished(self) -> bool:
         """Say whether each byte of each file has been written."""
         return not self._files_left
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """Return the pieces that are in work."""
+        return self._pieces
 
     def take(self, now: float, *, small: bool = True) -> Range | None:
         """Hand out a range, or None if there is nothing to do at the moment.
