@@ -86,12 +86,17 @@ class Meeting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.begun = threading.Event()
         self.ahead: list[tuple[int, int]] = []
+        self._reading = threading.local()
         read_ahead, read = copier.Copy._read_ahead, copier._Reader.read
 
         def noted(copy, share, reader):
             self.ahead.append((share.start, share.end))
             self.begun.set()
-            return read_ahead(copy, share, reader)
+            self._reading.ahead = True
+            try:
+                return read_ahead(copy, share, reader)
+            finally:
+                self._reading.ahead = False
 
         def met(reader, file, at, length):
             if length and at % (8 * MIB) == 0:
@@ -100,6 +105,10 @@ class Meeting:
 
         monkeypatch.setattr(copier.Copy, "_read_ahead", noted)
         monkeypatch.setattr(copier._Reader, "read", met)
+
+    def reads_ahead(self) -> bool:
+        """Say whether the calling stream reads ahead for another."""
+        return getattr(self._reading, "ahead", False)
 
 
 def test_a_copy_whose_blocks_are_read_by_several_streams_is_right(source, tmp_path, monkeypatch):
@@ -112,24 +121,15 @@ def test_a_copy_whose_blocks_are_read_by_several_streams_is_right(source, tmp_pa
 
 def test_wrong_bytes_in_a_share_are_found_and_read_again(source, tmp_path, monkeypatch):
     meeting = Meeting(monkeypatch)
-    read_ahead, read = copier.Copy._read_ahead, copier._Reader.read
+    read = copier._Reader.read
     spoilt: list[int] = []
-    helping = threading.local()
-
-    def helper(copy, share, reader):
-        helping.now = True
-        try:
-            return read_ahead(copy, share, reader)
-        finally:
-            helping.now = False
 
     def spoiling(reader, file, at, length):
         read(reader, file, at, length)
-        if getattr(helping, "now", False) and not spoilt:
+        if meeting.reads_ahead() and not spoilt:
             spoilt.append(at)
             reader.buffer[0] ^= 1
 
-    monkeypatch.setattr(copier.Copy, "_read_ahead", helper)
     monkeypatch.setattr(copier._Reader, "read", spoiling)
     result = preload(source, tmp_path / "destination", "--verify", "sha256", "--parallel", "8")
     assert (result.code, result.termination["retries"]) == (0, 1)
@@ -139,22 +139,13 @@ def test_wrong_bytes_in_a_share_are_found_and_read_again(source, tmp_path, monke
 
 def test_a_stream_that_fails_to_read_ahead_leaves_it_to_the_block_s_own_stream(source, tmp_path, monkeypatch):
     meeting = Meeting(monkeypatch)
-    read_ahead, read = copier.Copy._read_ahead, copier._Reader.read
-    helping = threading.local()
-
-    def helper(copy, share, reader):
-        helping.now = True
-        try:
-            return read_ahead(copy, share, reader)
-        finally:
-            helping.now = False
+    read = copier._Reader.read
 
     def failing(reader, file, at, length):
-        if getattr(helping, "now", False):
+        if meeting.reads_ahead():
             raise copier._changed(file)
         return read(reader, file, at, length)
 
-    monkeypatch.setattr(copier.Copy, "_read_ahead", helper)
     monkeypatch.setattr(copier._Reader, "read", failing)
     assert preload(source, tmp_path / "destination", "--verify", "sha256", "--parallel", "8").code == 0
     assert tree(tmp_path / "destination") == tree(source)
