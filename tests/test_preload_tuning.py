@@ -95,3 +95,26 @@ def test_a_source_that_stands_still_makes_no_trial_that_divides_by_zero():
     transfer = Transfer(lambda *_: 0.0, 1e9)
     transfer.run(60)
     assert 4 <= transfer.tuner.streams <= 32
+
+
+@pytest.mark.parametrize("begin", [0, 0.4, 3, 20, 60])
+@pytest.mark.parametrize("stall", [1, 5, 15, 60])
+def test_a_source_that_stalls_for_a_while_costs_little_more_than_the_stall(begin, stall):
+    def source(streams: int, now: float) -> float:
+        return 0.0 if begin <= now < begin + stall else streams * 100e6
+
+    transfer = Transfer(source, 32 * 100e6 * 120)
+    transfer.run()
+    assert transfer.now < 1.06 * 120 + stall
+    assert transfer.tuner.streams > 16
+
+
+def test_after_coming_down_to_the_least_it_goes_up_again_when_more_are_faster():
+    def source(streams: int, now: float) -> float:
+        return (min(streams, 4) if now < 60 else streams) * 100e6
+
+    transfer = Transfer(source, 1e15)
+    transfer.run(59)
+    assert transfer.tuner.streams < 8
+    transfer.run(120)
+    assert transfer.tuner.streams > 16

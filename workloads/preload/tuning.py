@@ -25,6 +25,7 @@ _SMALL_FIRST = 4  # streams that may take small files at the start
 _STEP = 0.75  # of the streams, at a trial with fewer; its inverse at one with more
 _REST = 2.0  # windows between two trials that pay
 _REST_GROWS = 4.0  # after one that does not
+_REST_MAX = 32.0  # a source that changes is noticed within a part of a long copy
 
 
 class Tuner:
@@ -61,14 +62,14 @@ class Tuner:
         if self._before:
             return self._judge(rate)
         self._wait -= 1
-        if self._wait > 0 or left < WORTH * rate:
+        if self._wait > 0 or rate <= 0 or left < WORTH * rate:  # of a source that stalls a trial learns nothing
             return False
         return self._try(rate)
 
     def _try(self, rate: float) -> bool:
         fewer = min(self.streams, max(STREAMS_MIN, int(self.streams * _STEP)))
         more = min(self._most, max(self.streams + 1, int(self.streams / _STEP)))
-        goal = fewer if self._down or more == self.streams else more
+        goal = fewer if fewer < self.streams and (self._down or more == self.streams) else more
         self._wait = self._rest
         if goal == self.streams:
             return False
@@ -84,7 +85,7 @@ class Tuner:
         if better:
             self._rest = self._wait = _REST
             return False
-        self._rest = self._wait = _REST_GROWS * self._rest
+        self._rest = self._wait = min(_REST_MAX, _REST_GROWS * self._rest)
         self._down = not fewer
         return self._use(streams)
 
