@@ -335,6 +335,23 @@ def test_a_part_that_is_whole_and_has_no_name_yet_gets_it_unread(source, destina
 
 
 @TWO_WAYS
+@pytest.mark.parametrize("level", ["none", "size"])
+@pytest.mark.parametrize("kept", ["half", "whole"])
+def test_a_part_made_with_little_memory_is_gone_on_with_where_its_file_counts_as_small(
+    source, destination, monkeypatch, way, level, kept
+):
+    with monkeypatch.context() as little:
+        use_small_pieces(little)
+        half = Half(source, destination)
+    if kept == "whole":
+        half.part.write_bytes(BIG)
+        half.journal.write_bytes(half.journal.read_bytes() + state.piece_line(half.number, 0, len(BIG)))
+    result = resumed(source, destination, "--write", way, "--verify", level)
+    assert (result.code, tree(destination)) == (0, tree(source))
+    assert result.termination["resumed_bytes"] >= sum(end - start_at for start_at, end in KEPT)
+
+
+@TWO_WAYS
 def test_a_part_whose_last_page_was_filled_up_by_a_direct_write_is_gone_on_with(source, destination, reads, way):
     half = Half(source, destination)
     with half.part.open("ab") as file:

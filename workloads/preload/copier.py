@@ -104,7 +104,7 @@ class Copy:
         self.synced = settings.mode.direct and (self._sync_small or not small_files)
         self._destination = destination
         self._jobs = {job.number: job for job in jobs}
-        self._parts = {job.number: self._part(job) for job in jobs if job.file.size > self._small}
+        self._parts = {job.number: self._part(job) for job in jobs if job.resumed or job.file.size > self._small}
         work = {job.number: FileWork(job.file.size, job.missing, self._unit(job.file)) for job in jobs}
         self._whole = [number for number, missing in work.items() if missing.size and not missing.missing]
         for number in self._whole:
