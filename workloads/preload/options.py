@@ -85,8 +85,10 @@ Exit codes
    6  no model at SOURCE                is kept
   1 is a crash of the program itself.
 
-Started again after any end, kill -9 and a reset of the node among them, it
-copies only what is missing. Files become 0644, links are resolved; the
+Started again after any end, kill -9 among them, it copies only what is
+missing. After a reset of the node it believes what direct writes had put on
+disk, some seconds less than all, and nothing that buffered writes left in the
+page cache. Files become 0644, links are resolved; the
 source must not change meanwhile.
 
 Example
