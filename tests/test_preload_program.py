@@ -139,3 +139,10 @@ def test_memory_stays_within_the_buffers_of_32_streams_whatever_the_size_of_a_fi
     out, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert int(out.partition("VmHWM:")[2].split()[0]) * 1024 < 32 * mode.REQUEST_MAX + (48 << 20) < 512 << 20
+
+
+@pytest.mark.parametrize("argument", ["\udcff", "a\udcffb", "\U0001f600\udc80"])
+def test_an_argument_of_any_bytes_leaves_a_termination_message_that_is_json(tmp_path, argument):
+    log = tmp_path / "log"
+    assert program.main(["source", "destination", argument, "--termination-log", str(log)]) == 2
+    assert json.loads(log.read_bytes())["code"] == 2

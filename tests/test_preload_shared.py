@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import mmap
 import os
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from modelfolder.manifest import ManifestFile
 from modelfolder.patience import Patience
@@ -49,11 +52,6 @@ def wait_until(true: Callable[[], bool]) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write(tmp_path / "source", MODEL | {"big.bin": BIG})
-
-
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    return tmp_path / "destination"
 
 
 def resumed(source: Path, destination: Path, *flags: str, sleep: Naps | None = None) -> Result:
@@ -334,6 +332,34 @@ def test_a_part_that_is_whole_and_has_no_name_yet_gets_it_unread(source, destina
     assert (reads, tree(destination)) == (set(), tree(source))
 
 
+HANGING_RENAME = (
+    SMALL_PIECES
+    + """
+real = os.rename
+def rename(part, *rest, **more):
+    if part.endswith(b".part"):
+        print("begun", flush=True)
+        time.sleep(60)
+    return real(part, *rest, **more)
+os.rename = rename
+"""
+)
+
+
+def test_sigterm_is_heeded_while_a_part_that_only_lacks_its_name_gets_it(source, destination):
+    half = Half(source, destination)
+    half.part.write_bytes(BIG)
+    half.journal.write_bytes(half.journal.read_bytes() + state.piece_line(half.number, 0, len(BIG)))
+    process = start(source, destination, "--files", "all", "--parallel", "1", before=HANGING_RENAME)
+    assert process.stdout
+    assert process.stdout.readline() == "begun\n"
+    process.terminate()
+    process.communicate(timeout=10)
+    assert process.returncode == 143
+    assert resumed(source, destination).code == 0
+    assert tree(destination) == tree(source)
+
+
 @TWO_WAYS
 @pytest.mark.parametrize("level", ["none", "size"])
 @pytest.mark.parametrize("kept", ["half", "whole"])
@@ -466,6 +492,42 @@ def test_pieces_are_believed_after_a_reset_once_their_part_was_put_on_disk_and_n
     assert looked == [True]
 
 
+def test_a_reset_soon_after_a_restart_costs_nothing_of_what_direct_writes_had_done(source, destination, monkeypatch):
+    """The new journal takes the place of the old one only when it says itself what is on disk."""
+    half = Half(source, destination)
+    order: list[str] = []
+    real_rename, real_sync = os.rename, os.fsync
+
+    def renaming(name, *rest, **more):
+        if name == b"journal.jsonl.new":
+            order.append("journal")
+            new = half.journal.with_name("journal.jsonl.new").read_bytes()
+            identity = Identity(**{**half.identity.__dict__, "boot": "another"})
+            assert state.read_journal(new, identity).parts[half.number].merged() == sorted(KEPT)
+        return real_rename(name, *rest, **more)
+
+    def syncing(fd):
+        if os.fstat(fd).st_ino == half.part.stat().st_ino:
+            order.append("part")
+        real_sync(fd)
+
+    monkeypatch.setattr(os, "rename", renaming)
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(copier.Copy, "run", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "reset")))
+    assert resumed(source, destination, "--write", "direct").code == 9
+    assert order == ["part", "journal"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=12), st.integers(1, 100))
+def test_written_and_missing_bytes_are_all_bytes_and_neither_is_said_in_more_pieces_than_needed(pieces, more):
+    part = PartRecord(1, [(start_at, start_at + length) for start_at, length in pieces])
+    size = max((end for _, end in part.pieces), default=0) + more - 1
+    written = {byte for start_at, end in part.pieces for byte in range(start_at, end)}
+    for intervals, expected in ((part.merged(), written), (part.missing(size), set(range(size)) - written)):
+        assert [byte for start_at, end in intervals for byte in range(start_at, end)] == sorted(expected)
+        assert all(before[1] < after[0] for before, after in itertools.pairwise(intervals))
+
+
 def test_lines_after_the_last_mark_that_is_on_disk_are_not_believed_after_a_reset(source, destination):
     half = Half(source, destination)
     extra = state.piece_line(half.number, 3 * PAGE, 5 * PAGE)
@@ -513,7 +575,7 @@ def test_a_file_system_that_takes_no_direct_writes_after_all_gets_the_right_size
     root = os.fsencode(tmp_path / "destination")
     with (
         locked(root, 0, Patience(), lambda _: None) as destination,
-        destination.journal(identity, Past()) as journal,
+        destination.journal(identity, Past(), sync=False) as journal,
     ):
         part = Part(destination, 0, file, direct=True, resumed=False)
         part.open(journal)

@@ -179,6 +179,18 @@ def test_a_thread_that_joins_the_shared_processor_stays_on_it_until_it_leaves_an
     assert os.sched_getaffinity(0) == before
 
 
+def test_programs_with_the_same_process_number_do_not_all_share_the_same_processor(monkeypatch):
+    """As they have in containers."""
+    used: list[set[int]] = []
+    monkeypatch.setattr(processor.os, "getpid", lambda: 1)
+    monkeypatch.setattr(processor.os, "sched_getaffinity", lambda _: {3, 5, 8, 9})
+    monkeypatch.setattr(processor.os, "sched_setaffinity", lambda _, processors: used.append(processors))
+    for drawn in range(8):
+        monkeypatch.setattr(processor.os, "urandom", lambda size, drawn=drawn: bytes([drawn] * size))
+        SharedProcessor().join()
+    assert {next(iter(one)) for one in used} == {3, 5, 8, 9}
+
+
 @pytest.mark.parametrize("error", [OSError(1, "not permitted"), AttributeError("no such call here")])
 def test_where_threads_cannot_be_moved_they_stay(monkeypatch, error):
     def refuse(*_):

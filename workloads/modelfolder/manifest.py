@@ -175,6 +175,7 @@ def _text(document: dict[str, Any], key: str) -> str:
     value = document[key]
     if not isinstance(value, str):
         raise TypeError(f"{key} is not text")
+    value.encode()  # JSON may hold halves of characters, which nothing can write
     return value
 
 

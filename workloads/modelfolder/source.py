@@ -100,22 +100,36 @@ def open_regular(real: bytes) -> BinaryIO:
 
 
 def open_source(real: bytes, *, direct: bool) -> tuple[int, bool]:
-    """Open a file of the source, around the page cache if that is asked for and can be had.
-
-    Returns:
-        The descriptor, and whether reads go around the page cache.
+    """Open a file of the source as `open_uncached` does; it does not block on one that has become a fifo since.
 
     Raises:
         OSError: it cannot be opened, or has become a link.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return open_uncached(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, direct=direct)
+
+
+def open_uncached(path: bytes, flags: int, *, direct: bool, folder: int | None = None) -> tuple[int, bool]:
+    """Open a file around the page cache, if that is asked for and can be had.
+
+    Args:
+        path: of the file.
+        flags: for open, without O_DIRECT.
+        direct: whether to go around the page cache.
+        folder: a descriptor that the path is relative to; None for the working folder.
+
+    Returns:
+        The descriptor, and whether it goes around the page cache.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     if direct:
         try:
-            return os.open(real, flags | os.O_DIRECT), True
+            return os.open(path, flags | os.O_DIRECT, 0o644, dir_fd=folder), True
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-    return os.open(real, flags), False
+    return os.open(path, flags, 0o644, dir_fd=folder), False
 
 
 def look(root: bytes, patterns: Sequence[str], patience: Patience) -> Source:

@@ -109,8 +109,6 @@ class Copy:
         self._whole = [number for number, missing in work.items() if missing.size and not missing.missing]
         for number in self._whole:
             del work[number]
-        for missing in work.values():
-            missing.missing = missing.missing or [(0, 0)]
         self.streams = max(1, min(settings.streams, sum(-(-max(1, w.size) // self._small) for w in work.values())))
         self._work = Work(work, self.streams, self._small)
         self._shares = Shares()
@@ -127,6 +125,7 @@ class Copy:
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._halt = False
+        self._changing: set[int] = set()  # threads that change the destination
         self.verify_seconds = 0.0
 
     @property
@@ -152,8 +151,6 @@ class Copy:
         """
         threads: list[threading.Thread] = []
         try:
-            for number in self._whole:
-                self._finish(number)
             if self._unfinished:
                 threads = [threading.Thread(target=self._serve, args=(n,), daemon=True) for n in range(self.streams)]
                 if self._settings.mode.direct:
@@ -175,6 +172,7 @@ class Copy:
             end = time.monotonic() + _GRACE
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
+            self._destination.in_use = bool(self._changing)
             if not any(thread.is_alive() for thread in threads):
                 for part in self._parts.values():
                     part.close()
@@ -193,6 +191,8 @@ class Copy:
             self._stopping_all(),
             contextlib.closing(_Reader(self._settings.mode, self._patience)) as reader,
         ):
+            for number in iter(self._next_whole, None):
+                self._finish(number)
             work: Range | None = None
             piece: Piece | Share | None = None
             written = joined = False
@@ -211,15 +211,23 @@ class Copy:
                 if whole and work:
                     self._finish(work.file)
                     written = False
-                elif isinstance(piece, Share):
-                    self._read_ahead(piece, reader)
-                elif work and piece:
-                    if self._processor and joined != (work.file not in self._parts):
-                        joined = not joined
-                        (self._processor.join if joined else self._processor.leave)()
-                    written = self._copy(work, piece, reader, stream)
-                else:
+                    continue
+                if not piece:
                     return
+                small = isinstance(piece, Piece) and piece.file not in self._parts
+                if self._processor and joined != small:
+                    joined = small
+                    (self._processor.join if joined else self._processor.leave)()
+                if isinstance(piece, Share):
+                    self._read_ahead(piece, reader)
+                elif work:
+                    written = self._copy(work, piece, reader, stream)
+
+    def _next_whole(self) -> int | None:
+        """Return a part that only lacks its name; None if there is no more."""
+        with contextlib.suppress(IndexError):
+            return self._whole.pop()
+        return None
 
     def _sync(self) -> None:
         with self._stopping_all():
@@ -304,12 +312,9 @@ class Copy:
             wrong = _wrong_block(file, data)
             if wrong is not None:
                 raise _damaged(file, wrong)
-        with self._lock:
-            if self._halt:
-                raise _Halted
-            if not self._work.claim(work):
-                return False
-        with writing(file.path):
+        if not self._begin_change(work):
+            return False
+        with self._change(file):
             folder = self._destination.stream_folder(stream)
             drop = self._settings.mode.drop
             line = self._destination.place(folder, file, data, sync=self._sync_small, drop=drop)
@@ -361,8 +366,7 @@ class Copy:
         Only the first stream of a block has shares: a rival reads all of it.
         """
         with self._lock:
-            first = piece.owner is work and piece.rivals == 0
-            share = self._shares.at(piece, at) if first else None
+            share = self._shares.at(piece, at) if _is_first(work) else None
             while share and not share.buffer and not share.over:
                 if self._halt:
                     raise _Halted
@@ -371,7 +375,9 @@ class Copy:
                 else:
                     self._changed.wait(_TICK)
             if share and not share.over:
+                share.taken = True
                 return share, share.end - share.start
+            first = _is_first(work)
             length = min(request, (self._shares.limit(piece, at) if first else piece.end) - at)
             piece.reached = at + length if first else 0
         return None, length
@@ -389,6 +395,9 @@ class Copy:
                 share.buffer = reader.buffer
             self._changed.notify_all()
             while not (share.over or share.piece.done or self._halt):
+                # A stream that hangs is helped by one that is free to read its piece.
+                if not share.taken and self._clock() - share.piece.since > STUCK_SECONDS:
+                    break
                 self._changed.wait(_TICK)
             share.over = True
 
@@ -398,22 +407,39 @@ class Copy:
             structure.require_no_pointer(file, reader.buffer[:length])
 
     def _write(self, work: Range, at: int, length: int, buffer: memoryview) -> bool:
-        with self._lock:
-            if self._halt:
-                raise _Halted
-            if not self._work.claim(work):
-                return False
+        if not self._begin_change(work):
+            return False
         part = self._parts[work.file]
-        with writing(self._jobs[work.file].file.path):
+        with self._change(self._jobs[work.file].file):
             part.open(self._journal)
             part.write(buffer, at, length)
         return True
+
+    def _begin_change(self, work: Range | None = None) -> bool:
+        """Note that this thread is about to write what it read of a range's piece; False if another was faster."""
+        with self._lock:
+            if self._halt:
+                raise _Halted
+            if work and not self._work.claim(work):
+                return False
+            self._changing.add(threading.get_ident())
+        return True
+
+    @contextlib.contextmanager
+    def _change(self, file: SourceFile) -> Iterator[None]:
+        """Name the file in errors, and note at the end that this thread changes nothing any more."""
+        try:
+            with writing(file.path):
+                yield
+        finally:
+            self._changing.discard(threading.get_ident())
 
     def _finish(self, number: int) -> None:
         """Give a large file that is whole its name."""
         file, part, mode = self._jobs[number].file, self._parts[number], self._settings.mode
         require_unchanged(file, self._patience)
-        with writing(file.path):
+        self._begin_change()
+        with self._change(file):
             part.open(self._journal)
             self._journal.add(part.finish(sync=mode.direct, drop=mode.drop))
             self._journal.flush()
@@ -542,6 +568,12 @@ class _Reader:
         if self._fd >= 0:
             os.close(self._fd)
         self._file, self._fd = None, -1
+
+
+def _is_first(work: Range) -> bool:
+    """Say whether a range's stream is the only one that has begun with its piece."""
+    piece = work.piece
+    return piece is not None and piece.owner is work and not piece.rivals
 
 
 def _wrong_block(file: SourceFile, data: memoryview) -> int | None:

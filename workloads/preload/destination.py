@@ -19,7 +19,7 @@ from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.errors import Exit, FaststartError, destination_error
 from modelfolder.patience import Patience
-from modelfolder.source import Source, SourceFile, open_regular
+from modelfolder.source import Source, SourceFile, open_regular, open_uncached
 from preload import state
 from preload.state import PAGE, Identity, Past, Record
 
@@ -197,7 +197,9 @@ def _read(path: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(root: bytes, wait: float, patience: Patience, waiting: Callable[[float], None]) -> Iterator[Destination]:
-    """Make the destination if need be, and hold its lock. The lock ends with the process, however that ends.
+    """Make the destination if need be, and hold its lock until the block ends, at the latest until the process does.
+
+    Where a thread may still write, the lock is left to the process: nobody may take over before its last write.
 
     Args:
         root: absolute path, found acceptable.
@@ -219,11 +221,16 @@ def locked(root: bytes, wait: float, patience: Patience, waiting: Callable[[floa
             top = opened(os.open(root, _FOLDER))
             own = opened(_make_folder(top, names.STATE))
             lock = opened(os.open(b"lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=own))
-        _acquire(lock, root, wait, patience, waiting)
         with writing(root):
+            _acquire(lock, root, wait, patience, waiting)
             work = opened(_make_folder(own, b"work"))
-        with contextlib.closing(Destination(root, top, own, work)) as destination:
+        destination = Destination(root, top, own, work)
+        stack.callback(destination.close)
+        try:
             yield destination
+        finally:
+            if destination.in_use:
+                stack.pop_all()
 
 
 def _acquire(lock: int, root: bytes, wait: float, patience: Patience, waiting: Callable[[float], None]) -> None:
@@ -297,7 +304,9 @@ class Journal:
             part.sync()
         self.add(state.synced_line(self._marks))
         self.flush()
-        os.fsync(self._fd)
+        with self._lock:
+            fd = os.dup(self._fd) if self._fd >= 0 else -1
+        _fsync_and_close(fd)
 
     def add(self, line: bytes) -> None:
         """Take a line."""
@@ -312,8 +321,16 @@ class Journal:
         """
         with self._lock:
             lines, self._lines = self._lines, []
-            if lines:
+            if lines and self._fd >= 0:
                 os.write(self._fd, b"".join(lines))
+
+    def close(self) -> None:
+        """Write what can be written of the lines that wait; a thread that comes later writes nothing."""
+        with contextlib.suppress(OSError):
+            self.flush()
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Part:
@@ -330,7 +347,6 @@ class Part:
         self._resumed = resumed
         self._direct = direct
         self._fd = -1
-        self._named = False
         self._lock = threading.Lock()
 
     def open(self, journal: Journal) -> None:
@@ -338,7 +354,9 @@ class Part:
         with self._lock:
             if self._fd >= 0:
                 return
-            fd = self._open(_NEW_FILE if not self._resumed else _OLD_FILE)
+            flags = _OLD_FILE if self._resumed else _NEW_FILE
+            work = self._destination.work
+            fd, self._direct = open_uncached(self._name, flags, direct=self._direct, folder=work)
             try:
                 if not self._resumed:
                     _allocate(fd, self._file.size)
@@ -348,55 +366,35 @@ class Part:
                 raise
             self._fd = fd
 
-    def _open(self, flags: int) -> int:
-        folder = self._destination.work
-        if self._direct:
-            try:
-                return os.open(self._name, flags | os.O_DIRECT, 0o644, dir_fd=folder)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                self._direct = False
-        return os.open(self._name, flags, 0o644, dir_fd=folder)
-
     def write(self, buffer: memoryview, at: int, length: int) -> None:
         """Write the first bytes of a buffer at an offset; with O_DIRECT the last ones of a file fill their page."""
         done = 0
         while done < length:
-            end = -(-length // PAGE) * PAGE if self._direct else length
+            direct = self._direct  # another stream may turn it off meanwhile
+            end = -(-length // PAGE) * PAGE if direct else length
             try:
                 done += os.pwrite(self._fd, buffer[done:end], at + done)
             except OSError as error:
-                if error.errno != errno.EINVAL or not self._direct:
+                if error.errno != errno.EINVAL or not direct:
                     raise
                 # A file system that takes O_DIRECT and not these offsets or lengths.
-                self._direct = False
                 fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)
+                self._direct = False
 
     def finish(self, *, sync: bool, drop: bool) -> bytes:
         """Give the whole file its mode, its mtime and its name; return its line for the journal."""
         if os.fstat(self._fd).st_size != self._file.size:
             os.ftruncate(self._fd, self._file.size)
-        with self._lock:
-            work = self._destination.work
-            line = self._destination.name(self._fd, work, self._name, self._file, sync=sync, drop=drop)
-            self._named = True
+        work = self._destination.work
+        line = self._destination.name(self._fd, work, self._name, self._file, sync=sync, drop=drop)
         self.close()
         return line
 
     def sync(self) -> None:
-        """Put on disk what was written so far, by an earlier run too."""
+        """Put on disk what was written so far."""
         with self._lock:
-            fd = -1
-            if self._fd >= 0:
-                fd = os.dup(self._fd)
-            elif self._resumed and not self._named:
-                fd = os.open(self._name, _OLD_FILE, dir_fd=self._destination.work)
-        if fd >= 0:
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            fd = os.dup(self._fd) if self._fd >= 0 else -1
+        _fsync_and_close(fd)
 
     def close(self) -> None:
         """Close the part's file, if it is open."""
@@ -404,6 +402,14 @@ class Part:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+
+
+def _fsync_and_close(fd: int) -> None:
+    if fd >= 0:
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _allocate(fd: int, size: int) -> None:
@@ -422,11 +428,13 @@ class Destination:
     Attributes:
         root: its absolute path.
         work: a descriptor of the folder that holds the parts.
+        in_use: whether a thread may still write here after all else has ended.
     """
 
     def __init__(self, root: bytes, top: int, own: int, work: int):
         self.root = root
         self.work = work
+        self.in_use = False
         self._top = top
         self._own = own
         self._folders: dict[bytes, int] = {}
@@ -488,7 +496,7 @@ class Destination:
             os.fsync(fd)
         if drop:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        with self.parent(file.path) as (parent, name):
+        with self._parent(file.path) as (parent, name):
             os.rename(part, name, src_dir_fd=folder, dst_dir_fd=parent)
         return state.whole_line(file.path, Record.of(os.fstat(fd)), synced=sync)
 
@@ -514,44 +522,48 @@ class Destination:
                     _remove(name, self.work)
         for path in found.files.keys() - past.records.keys():
             patience.check()
-            with writing(path), self.parent(path) as (parent, name):
+            with writing(path), self._parent(path) as (parent, name):
                 os.unlink(name, dir_fd=parent)
         # In the order of their bytes a folder comes before all that lies in it.
         for path in sorted(found.folders - source.folders, reverse=True):
             patience.check()
-            with writing(path), self.parent(path) as (parent, name):
+            with writing(path), self._parent(path) as (parent, name):
                 self._forget(path)
                 os.rmdir(name, dir_fd=parent)
         for path in sorted(source.folders):
             patience.check()
-            with writing(path), self.parent(path) as (parent, name):
+            with writing(path), self._parent(path) as (parent, name):
                 folder = _make_folder(parent, name)
                 try:
-                    if stat.S_IMODE(os.fstat(folder).st_mode) & 0o777 != 0o755:
+                    if os.fstat(folder).st_mode & 0o777 != 0o755:
                         os.fchmod(folder, 0o755)
                 finally:
                     os.close(folder)
 
     @contextlib.contextmanager
-    def journal(self, identity: Identity, past: Past) -> Iterator[Journal]:
+    def journal(self, identity: Identity, past: Past, *, sync: bool) -> Iterator[Journal]:
         """Begin a journal with what is known already; the old one stays until the new one is whole.
+
+        Args:
+            identity: what the copy is about.
+            past: what is known already.
+            sync: whether that is on disk before the old journal goes, and the new one says so.
 
         Raises:
             OSError: it cannot be written.
         """
-        self._replace(self.work, _JOURNAL, state.journal_start(identity, past))
-        fd = os.open(_JOURNAL, _APPENDED_FILE, 0o644, dir_fd=self.work)
+        start = state.journal_start(identity, past)
+        if sync:
+            for number in past.parts:
+                _fsync_and_close(os.open(_part_name(number), _OLD_FILE, dir_fd=self.work))
+            start += state.mark_line(0) + state.synced_line(0)
+        self._replace(self.work, _JOURNAL, start, sync=sync)
+        journal = Journal(os.open(_JOURNAL, _APPENDED_FILE, 0o644, dir_fd=self.work))
         try:
-            journal = Journal(fd)
-            try:
-                yield journal
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    journal.flush()
-                raise
+            yield journal
             journal.flush()
         finally:
-            os.close(fd)
+            journal.close()
 
     def sync_folders(self, source: Source) -> None:
         """Let all names survive a crash of the node: the files' own and those in the journal's folder.
@@ -560,14 +572,10 @@ class Destination:
             FaststartError: 9, that failed.
         """
         for path in sorted(source.folders):
-            with writing(path), self.parent(os.path.join(path, b"x")) as (folder, _):
+            with writing(path), self._parent(os.path.join(path, b"x")) as (folder, _):
                 os.fsync(folder)
         with writing(self.root):
-            journal = os.open(_JOURNAL, _APPENDED_FILE, dir_fd=self.work)
-            try:
-                os.fsync(journal)
-            finally:
-                os.close(journal)
+            _fsync_and_close(os.open(_JOURNAL, _APPENDED_FILE, dir_fd=self.work))
             for folder in (self._top, self.work):
                 os.fsync(folder)
 
@@ -624,7 +632,7 @@ class Destination:
             os.fsync(folder)
 
     @contextlib.contextmanager
-    def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """Open the folder that a path lies in; fails on a link on the way.
 
         Some folders stay open until the end: a folder that we hold is the one that was checked, whatever its path

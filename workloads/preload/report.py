@@ -89,7 +89,7 @@ class Report:
     def termination_message(self) -> bytes:
         """Return the fields as JSON of at most 4 KiB; long texts lose their ends."""
         fields = self.fields()
-        while len(data := json.dumps(fields, ensure_ascii=False).encode()) > TERMINATION_MAX_BYTES:
+        while len(data := _json(fields)) > TERMINATION_MAX_BYTES:
             longest = max(("message", "file", "model", "revision"), key=lambda key: len(fields[key] or ""))
             fields[longest] = fields[longest][: len(fields[longest]) // 2] + "..."
         return data
@@ -116,6 +116,11 @@ class Report:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + self._clock() - began
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    """Return JSON in UTF-8; text from a command line that is none becomes escapes, which JSON knows too."""
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 class Progress:

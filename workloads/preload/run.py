@@ -274,7 +274,7 @@ class _Task:
         settings = Settings(self.mode, options.parallel, options.verify != "none", options.verify == "sha256")
         with contextlib.ExitStack() as stack:
             stack.enter_context(writing(self.root))
-            journal = stack.enter_context(destination.journal(self.identity, now.past))
+            journal = stack.enter_context(destination.journal(self.identity, now.past, sync=self.mode.direct))
             copy = Copy(jobs, destination, journal, settings, patience)
             report.streams = copy.streams
             self._say_start(len(jobs), missing, copy.streams)

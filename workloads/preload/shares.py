@@ -22,6 +22,7 @@ class Share:
     Attributes:
         since: when its read began.
         buffer: what was read, as soon as it was.
+        taken: whether the stream that hashes works with the buffer.
         over: whether nobody needs it any more.
     """
 
@@ -30,6 +31,7 @@ class Share:
     end: int
     since: float
     buffer: memoryview | None = None
+    taken: bool = False
     over: bool = False
 
 

@@ -58,13 +58,18 @@ class PartRecord:
 
     def missing(self, size: int) -> list[tuple[int, int]]:
         """Return what is not written yet of a file of so many bytes, in order."""
-        found, at = [], 0
+        starts = [0, *(end for _, end in self.merged())]
+        ends = [*(start for start, _ in self.merged()), size]
+        return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+    def merged(self) -> list[tuple[int, int]]:
+        """Return what is written in as few pieces as can be, in order."""
+        found: list[tuple[int, int]] = []
         for start, end in sorted(self.pieces):
-            if start > at:
-                found.append((at, start))
-            at = max(at, end)
-        if at < size:
-            found.append((at, size))
+            if found and start <= found[-1][1]:
+                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            else:
+                found.append((start, end))
         return found
 
 
@@ -151,7 +156,7 @@ def journal_start(identity: Identity, past: Past) -> bytes:
     lines = [whole_line(path, record, synced=path in past.synced) for path, record in past.records.items()]
     for number, part in past.parts.items():
         lines.append(part_line(number, part.inode))
-        lines += [piece_line(number, start, end) for start, end in part.pieces]
+        lines += [piece_line(number, start, end) for start, end in part.merged()]
     return head + b"".join(lines)
 
 

@@ -74,7 +74,7 @@ class FileWork:
 
     Attributes:
         size: in bytes.
-        missing: the bytes to copy, in order; starts lie on whole units.
+        missing: the bytes to copy, in order.
         unit: ranges are cut at multiples of this many bytes of the file.
     """
 
@@ -164,10 +164,6 @@ class Work:
         piece.moves += 1
         piece.writing, piece.since = False, now
         work.seen = piece.moves
-
-    def again(self, work: Range, now: float) -> None:
-        """Begin a range's piece anew."""
-        self.moved(work, now)
 
     def written(self, work: Range, now: float) -> bool:
         """Note that a range's piece was written whole; say whether that completes its file."""
