@@ -25,11 +25,6 @@ def source(tmp_path: Path) -> Path:
     return write(tmp_path / "source")
 
 
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    return tmp_path / "destination"
-
-
 def reads_of_content(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Note each file whose content is read for the copy."""
     seen: list[bytes] = []

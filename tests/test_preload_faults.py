@@ -6,7 +6,6 @@ the length of its pauses.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -26,7 +25,6 @@ from tests.faulty_support import (
     RATE,
     Faulty,
     big_model,
-    compiled,
     cut_files,
     differences,
     publish_hashed,
@@ -53,17 +51,6 @@ COPY: dict[str, Any] = {"beyond": MIB}
 
 STOP_SECONDS = 1.5
 """One second, and a share for a busy machine."""
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("faulty"))
-
-
-@pytest.fixture
-def faulty(library: Path) -> Iterator[Faulty]:
-    with contextlib.closing(Faulty(library)) as starter:
-        yield starter
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,7 @@ from tests.faulty_support import (
     BIG,
     MIB,
     RATE,
-    Faulty,
     big_model,
-    compiled,
     cut_files,
     differences,
     publish_hashed,
@@ -61,17 +59,6 @@ def top() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def library(top: Path) -> Path:
-    return compiled(top)
-
-
-@pytest.fixture
-def faulty(library: Path) -> Iterator[Faulty]:
-    with contextlib.closing(Faulty(library)) as starter:
-        yield starter
 
 
 @pytest.fixture(scope="module")

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faulty_support import MIB, Faulty, big_model, compiled, publish_hashed, torment
+from tests.faulty_support import MIB, big_model, publish_hashed, torment
 
 pytestmark = pytest.mark.processes
 
 HITS = 5
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("faulty"))
-
-
-@pytest.fixture
-def faulty(library: Path) -> Iterator[Faulty]:
-    with contextlib.closing(Faulty(library)) as starter:
-        yield starter
 
 
 @pytest.fixture(scope="module")

@@ -40,11 +40,6 @@ def source(tmp_path: Path) -> Path:
     return write(tmp_path / "source")
 
 
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    return tmp_path / "destination"
-
-
 # 2: usage
 
 

@@ -36,11 +36,6 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    return tmp_path / "destination"
-
-
 def verified(source: Path, destination: Path, *flags: str) -> Result:
     return preload(source, destination, "--verify", "sha256", "--files", "all", *flags)
 
