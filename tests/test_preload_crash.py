@@ -29,8 +29,8 @@ DIE = f"""{SMALL_PIECES}
 # Kill this process at its n-th call that may change a destination or read a source: before or after the call.
 import itertools
 at, numbers = int(os.environ.get("KILL_AT", "0")), itertools.count(1)
-def mortal(name):
-    real = getattr(os, name)
+def mortal(module, name):
+    real = getattr(module, name)
     def call(*arguments, **more):
         number = next(numbers)
         if number == at and number % 2:
@@ -41,10 +41,11 @@ def mortal(name):
         if number == at:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
-    setattr(os, name, call)
+    setattr(module, name, call)
 preload.copier._TICK = 0.001
-for name in ("preadv", "pwrite", "write", "mkdir", "unlink", "rmdir", "rename", "utime", "fchmod", "posix_fallocate"):
-    mortal(name)
+for name in ("preadv", "pwrite", "write", "mkdir", "unlink", "rmdir", "rename", "utime", "fchmod"):
+    mortal(os, name)
+mortal(preload.space, "fallocate")
 """
 COUNT = "import atexit; atexit.register(lambda: print(next(numbers)))"
 
@@ -139,6 +140,13 @@ def hanging(*_):
     time.sleep(60)
 os.preadv = hanging
 """
+HANGING_DESTINATION = """
+import preload.run
+def hanging(*_):
+    print("begun", flush=True)
+    time.sleep(60)
+preload.run.require_acceptable = hanging
+"""
 FAILING_READ = """
 import errno
 def failing(*_):
@@ -160,8 +168,8 @@ def stopped(process: subprocess.Popen[str]) -> tuple[int, str, float]:
 
 @pytest.mark.parametrize(
     "before",
-    [SLOW_SCAN, SLOW_READ, HANGING_READ, FAILING_READ],
-    ids=["scan", "copy", "hanging read", "pause before another try"],
+    [SLOW_SCAN, HANGING_DESTINATION, SLOW_READ, HANGING_READ, FAILING_READ],
+    ids=["scan", "look at the destination", "copy", "hanging read", "pause before another try"],
 )
 def test_sigterm_ends_it_within_a_second_with_143_and_a_message_and_the_next_run_completes(source, tmp_path, before):
     destination, log = tmp_path / "destination", tmp_path / "termination-log"

@@ -16,7 +16,7 @@ import pytest
 from modelfolder.errors import Exit, FaststartError
 from preload import mode, program
 from preload.report import Report
-from tests.preload_support import SHARDS, WORKLOADS, preload, start, write
+from tests.preload_support import SHARDS, SMALL_PIECES, WORKLOADS, preload, start, write
 
 PACKAGES = {"modelfolder": {"modelfolder"}, "preload": {"preload", "modelfolder"}}
 FILES = [path for package in PACKAGES for path in sorted((WORKLOADS / package).iterdir()) if path.suffix == ".py"]
@@ -122,6 +122,16 @@ def test_a_termination_log_that_is_there_is_overwritten_in_place(tmp_path):
     program.main(["missing", str(tmp_path / "d"), "--termination-log", str(log)])
     assert json.loads(log.read_text())["code"] == 6
     assert log.stat().st_ino == before
+
+
+def test_many_streams_do_not_run_out_of_open_files_where_only_the_soft_limit_is_low(tmp_path):
+    files: dict[str | bytes, bytes | None] = {f"d{n}/{n}.bin": bytes(9999) for n in range(120)}
+    source = write(tmp_path / "source", {"config.json": b"{}"} | files)
+    low = "import resource\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+    low += f"resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n{SMALL_PIECES}"
+    process = start(source, tmp_path / "destination", "--files", "all", "--parallel", "100", before=low)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, said
 
 
 def test_the_handler_for_sigterm_is_put_back():

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from modelfolder.patience import DELAYS, TRANSIENT
-from preload import copier, program
+from preload import copier, program, space
 from tests.preload_support import (
     MODEL,
     SHARDS,
@@ -118,15 +118,15 @@ def test_space_of_parts_that_will_be_removed_counts_as_free(source, destination,
     assert preload(source, destination).code == 0
 
 
-@pytest.mark.parametrize("call", ["posix_fallocate", "pwrite"])
+@pytest.mark.parametrize(("module", "call"), [(space, "fallocate"), (os, "pwrite")])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("way", ["direct", "buffered"])
 def test_a_disk_that_fills_up_during_the_copy_is_3_and_leaves_no_cut_file(
-    source, destination, monkeypatch, call, number, way
+    source, destination, monkeypatch, module, call, number, way
 ):
     write(source, {f"{n}.bin": os.urandom(9999) for n in range(4)})
     use_small_pieces(monkeypatch)
-    real = getattr(os, call)
+    real = getattr(module, call)
     calls: list[int] = []
 
     def full_at_the_third(*arguments):
@@ -135,7 +135,7 @@ def test_a_disk_that_fills_up_during_the_copy_is_3_and_leaves_no_cut_file(
             raise OSError(number, os.strerror(number))
         return real(*arguments)
 
-    monkeypatch.setattr(os, call, full_at_the_third)
+    monkeypatch.setattr(module, call, full_at_the_third)
     result = preload(source, destination, "--parallel", "1", "--write", way)
     assert result.code == 3
     assert "full" in result.message
@@ -176,7 +176,7 @@ def test_where_a_file_system_cannot_reserve_space_the_copy_goes_on(source, desti
     def unsupported(*_):
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
-    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    monkeypatch.setattr(space, "fallocate", unsupported)
     assert preload(source, destination).code == 0
     assert tree(destination) == tree(source)
 

@@ -165,6 +165,8 @@ def test_a_sidecar_stays_after_the_copy_until_sigterm_and_then_ends_with_0(sourc
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
     assert process.returncode == 0
+    assert not (destination / f".faststart/run/{UID}").exists(), "who comes later finds no word of a pod that is gone"
+    assert is_marked(destination)
 
 
 def test_a_sidecar_says_that_it_runs_before_its_copy_and_after_an_older_marker_is_gone(source, destination):

@@ -202,8 +202,25 @@ def test_where_threads_cannot_be_moved_they_stay(monkeypatch, error):
     shared.leave()
 
 
+def test_streams_of_many_files_that_are_more_than_system_calls_use_all_processors(tmp_path, monkeypatch):
+    monkeypatch.setattr(copier, "MANY_TINY_FILES", 10)
+    large = copier.TINY + 1
+    files: dict[str | bytes, bytes | None] = {f"{n}.bin": os.urandom(large) for n in range(20)}
+    source = write(tmp_path / "source", {"config.json": b"{}"} | files)
+    widths: set[int] = set()
+    read = copier._Reader.read_whole
+
+    def noted(reader, file):
+        widths.add(len(os.sched_getaffinity(0)))
+        return read(reader, file)
+
+    monkeypatch.setattr(copier._Reader, "read_whole", noted)
+    assert preload(source, tmp_path / "destination", "--files", "all").code == 0
+    assert widths == {len(os.sched_getaffinity(0))}
+
+
 def test_many_small_files_arrive_and_their_streams_are_free_again_for_large_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(copier, "MANY_SMALL_FILES", 10)
+    monkeypatch.setattr(copier, "MANY_TINY_FILES", 10)
     files: dict[str | bytes, bytes | None] = {f"d{n % 7}/{n}.json": b"%d" % n for n in range(300)}
     files |= {"config.json": b"{}", "model.safetensors": safetensors(os.urandom(6 * MIB))}
     source = write(tmp_path / "source", files)

@@ -487,9 +487,9 @@ static ssize_t allowed_vector(const char *call, int fd, const struct iovec *part
 PWRITEV(pwritev2)
 PWRITEV(pwritev64v2)
 
-#define ALLOCATE(name) \
-  EXPORT int name(int fd, off_t offset, off_t bytes) { \
-    REAL(int, #name, int, off_t, off_t); \
+#define FALLOCATE(name) \
+  EXPORT int name(int fd, int mode, off_t offset, off_t bytes) { \
+    REAL(int, #name, int, int, off_t, off_t); \
     char path[PATH_MAX]; \
     if (reserved >= 0 && below(dest, dest_pattern, path_of(fd, path))) { \
       pthread_mutex_lock(&mutex); \
@@ -497,9 +497,12 @@ PWRITEV(pwritev64v2)
       if (fits) allocated += bytes; \
       tell(fits ? "write" : "full", #name, offset, bytes, path); \
       pthread_mutex_unlock(&mutex); \
-      if (!fits) return full_error; \
+      if (!fits) { \
+        errno = full_error; \
+        return -1; \
+      } \
     } \
-    return real(fd, offset, bytes); \
+    return real(fd, mode, offset, bytes); \
   }
-ALLOCATE(posix_fallocate)
-ALLOCATE(posix_fallocate64)
+FALLOCATE(fallocate)
+FALLOCATE(fallocate64)

@@ -33,7 +33,10 @@ SMALL = 1 << 20
 SYNCED_SMALL_FILES = 1000
 """So many small files at the most are synced one by one, which costs each a journal commit of the file system."""
 
-MANY_SMALL_FILES = 1000
+TINY = 64 << 10
+"""A file of up to this many bytes costs more in system calls than in bytes."""
+
+MANY_TINY_FILES = 1000
 """From so many on, the streams that copy them share one processor."""
 
 SYNC_SECONDS = 5.0
@@ -114,7 +117,8 @@ class Copy:
         self._shares = Shares()
         self._tuner = Tuner(self.streams, clock)
         self._small_streams = SmallFileStreams(self.streams, clock)
-        self._processor = SharedProcessor() if small_files >= MANY_SMALL_FILES else None
+        tiny_files = sum(job.file.size <= TINY for job in jobs)
+        self._processor = SharedProcessor() if tiny_files >= MANY_TINY_FILES else None
         self._unfinished = len(jobs)
         self._journal = journal
         self._patience = patience
@@ -195,7 +199,7 @@ class Copy:
                 self._finish(number)
             work: Range | None = None
             piece: Piece | Share | None = None
-            written = joined = False
+            written = together = False
             while True:
                 whole = False
                 with self._lock:
@@ -214,10 +218,10 @@ class Copy:
                     continue
                 if not piece:
                     return
-                small = isinstance(piece, Piece) and piece.file not in self._parts
-                if self._processor and joined != small:
-                    joined = small
-                    (self._processor.join if joined else self._processor.leave)()
+                tiny = isinstance(piece, Piece) and self._jobs[piece.file].file.size <= TINY
+                if self._processor and together != tiny:
+                    together = tiny
+                    (self._processor.join if together else self._processor.leave)()
                 if isinstance(piece, Share):
                     self._read_ahead(piece, reader)
                 elif work:
@@ -252,7 +256,8 @@ class Copy:
     def _next(self, work: Range | None, stream: int, request: int) -> tuple[Range | None, Piece | Share | None]:
         """Return a piece to copy, of the range in work or of another, or what to read ahead; None at the end."""
         while True:
-            if work and stream >= self._tuner.streams and not work.piece:
+            resting = stream >= self._tuner.streams
+            if work and resting and not work.piece:
                 self._work.give_back(work)
                 work = None
             if work:
@@ -262,14 +267,14 @@ class Copy:
             if self._work.finished:
                 return None, None
             work = None
-            if stream < self._tuner.streams:
+            if not resting:
                 work = self._work.take(self._clock(), small=stream < self._small_streams.streams)
                 if not work and self._settings.hashes:
                     share = self._shares.offer(self._work.pieces, self._clock(), self._settings.mode.request_max)
                     if share:
                         return None, share
             if not work:
-                self._changed.wait(_TICK)
+                self._changed.wait(None if resting else _TICK)
                 if self._halt:
                     raise _Halted
 

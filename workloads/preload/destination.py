@@ -20,7 +20,7 @@ from modelfolder import names
 from modelfolder.errors import Exit, FaststartError, destination_error
 from modelfolder.patience import Patience
 from modelfolder.source import Source, SourceFile, open_regular, open_uncached
-from preload import state
+from preload import space, state
 from preload.state import PAGE, Identity, Past, Record
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,6 +28,7 @@ _OLD_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPENDED_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = b".part"
+_RUN = b"run"
 _JOURNAL = b"journal.jsonl"
 _PROGRESS = b"progress.json"
 _LOCK_SECONDS = 0.1  # between two tries to get the lock
@@ -156,6 +157,12 @@ def read_journal(root: bytes) -> bytes:
 def read_progress(root: bytes) -> bytes:
     """Return what the owner of a destination says about its copy, nothing if it says nothing."""
     return _read(os.path.join(root, names.STATE, b"work", _PROGRESS))
+
+
+def remove_run(root: bytes, pod_uid: str) -> None:
+    """Take back what `Destination.write_run` wrote, if it is there: the pod ends."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(root, names.STATE, _RUN, os.fsencode(pod_uid)))
 
 
 def parts_bytes(root: bytes) -> int:
@@ -416,9 +423,9 @@ def _allocate(fd: int, size: int) -> None:
     """Reserve the space of a whole file, where the file system can."""
     try:
         if size:
-            os.posix_fallocate(fd, 0, size)
+            space.fallocate(fd, size)
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
 
 
@@ -598,7 +605,7 @@ class Destination:
             FaststartError: 3, 7 or 9, it cannot be written.
         """
         with writing(self.root):
-            folder = _make_folder(self._own, b"run")
+            folder = _make_folder(self._own, _RUN)
             try:
                 os.close(os.open(os.fsencode(pod_uid), _NEW_FILE, 0o644, dir_fd=folder))
             finally:

@@ -71,7 +71,7 @@ Where and when
   --stay
         After the copy, sleep until SIGTERM, as a sidecar does. DEST/.faststart/
         run/<pod uid> appears once no older marker can be mistaken for this
-        copy's; the uid is taken from FASTSTART_POD_UID.
+        copy's, and goes at the end; the uid is taken from FASTSTART_POD_UID.
   --termination-log PATH
         Write the result there, as JSON of at most 4 KiB.
   --version, --help

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 import time
@@ -12,8 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from modelfolder.errors import FaststartError
 from modelfolder.patience import Patience
 from preload import options
+from preload.destination import remove_run
 from preload.report import Report
 from preload.run import Surroundings, run
+
+FILES_PER_STREAM = 8
+"""What a stream has open at once, with room to spare: source, part, both folders, and what is closed late."""
 
 _STAY_SECONDS = 0.5  # between two looks whether a sidecar may end
 
@@ -42,12 +47,13 @@ def main(
     out = _Words()
     around = Surroundings(patience, out.say, out.draw if sys.stderr.isatty() else None, proc, sysfs)
     log = options.termination_log(arguments)
-    stay = False
+    stay = None
     with _stop_on_sigterm(patience):
         try:
             asked = options.parse(arguments)
+            _allow_open_files(FILES_PER_STREAM * asked.parallel)
             run(asked, around, result)
-            stay = asked.stay is not None and not asked.plan
+            stay = asked if asked.stay and not asked.plan else None
         except FaststartError as error:
             result.fail(error)
         result.retries = patience.retries
@@ -56,6 +62,8 @@ def main(
             _write_termination(log, result, out.say)
         while stay and not patience.stopped:
             sleep(_STAY_SECONDS)
+        if stay and stay.stay:
+            remove_run(os.path.abspath(stay.destination), stay.stay)
     return result.code
 
 
@@ -76,6 +84,16 @@ class _Words:
     def _wipe(self) -> str:
         drawn, self._drawn = self._drawn, ""
         return f"\r{' ' * len(drawn)}\r" if drawn else ""
+
+
+def _allow_open_files(number: int) -> None:
+    """Raise the soft limit of open files by so many, where the hard one allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        wanted = soft + number
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
 
 
 @contextlib.contextmanager

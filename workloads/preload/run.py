@@ -77,7 +77,8 @@ def run(options: Options, around: Surroundings, report: Report) -> None:
         around.say(note)
     _require_asked_for(source, options)
     root = os.path.abspath(options.destination)
-    require_acceptable(root, source.root)
+    # In a thread, as `look` is.
+    pool.each([root], lambda root: require_acceptable(root, source.root), around.patience)
     disk = localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs)
     if options.require_local_disk:
         localdisk.require(disk)
