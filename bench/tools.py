@@ -34,6 +34,7 @@ class Tool:
 TOOLS: Mapping[str, Tool] = {
     "busybox": Tool("busybox-static", ("busybox", "--help")),
     "cp": Tool("coreutils", ("cp", "--version")),
+    "sha256sum": Tool("coreutils", ("sha256sum", "--version")),
     "rsync": Tool("rsync", ("rsync", "--version")),
     "rclone": Tool("rclone", ("rclone", "version")),
     "fpsync": Tool("fpart", ("fpsync", "-h")),

@@ -18,6 +18,11 @@ PATH = names.STATE + b"/manifest.json"
 BLOCK_UNIT = 4096
 """Blocks are whole numbers of pages, so that they can be read without the page cache."""
 
+BLOCK_BYTES = 8 << 20
+"""The least block: what a reader asks for at a time. It is doubled until a file has at most MAX_BLOCKS."""
+
+MAX_BLOCKS = 16_384
+
 MAX_BYTES = 256 << 20
 """A larger manifest is refused unread. 800 GB of weights have about 7 MB of block hashes."""
 
@@ -48,6 +53,9 @@ class Manifest:
         digest: `sha256:` and the hex digits of the canonical JSON.
         files: in the order of their paths' bytes.
         folders: the empty ones only; the others follow from the files.
+        source: where it was published from.
+        source_digest: stands for what was there.
+        chosen: the patterns by which its files were chosen.
     """
 
     origin: Literal["published", "scanned"]
@@ -56,6 +64,9 @@ class Manifest:
     revision: str | None
     files: tuple[ManifestFile, ...]
     folders: tuple[bytes, ...]
+    source: str | None = None
+    source_digest: str | None = None
+    chosen: tuple[str, ...] | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -76,6 +87,14 @@ def canonical(document: object) -> bytes:
 def digest(data: bytes) -> str:
     """Return `sha256:` and the hex digits of the data's SHA-256."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def block_bytes(size: int) -> int:
+    """Return how large the blocks of a file of so many bytes are."""
+    found = BLOCK_BYTES
+    while size > found * MAX_BLOCKS:
+        found *= 2
+    return found
 
 
 def scanned(source: bytes, files: Sequence[tuple[bytes, int, int]], folders: Sequence[bytes]) -> Manifest:
@@ -143,6 +162,9 @@ def parse(data: bytes) -> Manifest:
             revision=_text(document, "revision"),
             files=tuple(_file(item) for item in document["files"]),
             folders=tuple(_content(item) for item in document["folders"]),
+            source=_text(document, "source"),
+            source_digest=document.get("source_digest"),
+            chosen=tuple(document["chosen"]) if "chosen" in document else None,
         )
         _require_consistent(document, found)
     except KeyError as error:

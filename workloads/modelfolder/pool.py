@@ -1,4 +1,4 @@
-"""Many small calls on a file system that answers late: as many at once as the waiting calls for."""
+"""Many calls at once: small ones on a file system that answers late, or long ones in a given number of threads."""
 
 from __future__ import annotations
 
@@ -21,31 +21,37 @@ _BUSY = 0.7  # above this share of one core in use, another thread would have no
 _GRACE = 0.5  # seconds for threads to end by themselves after an error or a stop
 
 
-def crawl(items: Iterable[T], work: Callable[[T], Sequence[T]], patience: Patience) -> None:
+def crawl(items: Iterable[T], work: Callable[[T], Sequence[T]], patience: Patience, threads: int | None = None) -> None:
     """Call `work` once with each item and with each item that it returns, in any order, from several threads.
 
     The calling thread only waits, so that SIGTERM is noticed while a call hangs. Threads are daemons: one that hangs
     must not keep the program from ending.
 
+    Args:
+        items: where to begin.
+        work: called from the threads.
+        patience: asked whether to stop.
+        threads: how many, on any processor; None for small calls: as many as their waiting calls for, on one processor.
+
     Raises:
         FaststartError: 143, SIGTERM.
         BaseException: what the first failing call raised; then nothing new is begun.
     """
-    _Crawl(items, work, patience).run()
+    _Crawl(items, work, patience, threads).run()
 
 
-def each(items: Iterable[T], work: Callable[[T], object], patience: Patience) -> None:
+def each(items: Iterable[T], work: Callable[[T], object], patience: Patience, threads: int | None = None) -> None:
     """Call `work` once with each item, as `crawl` does."""
 
     def leaf(item: T) -> tuple[T, ...]:
         work(item)
         return ()
 
-    crawl(items, leaf, patience)
+    crawl(items, leaf, patience, threads)
 
 
 class _Crawl(Generic[T]):
-    def __init__(self, items: Iterable[T], work: Callable[[T], Sequence[T]], patience: Patience):
+    def __init__(self, items: Iterable[T], work: Callable[[T], Sequence[T]], patience: Patience, number: int | None):
         self._waiting = deque(items)
         self._work = work
         self._patience = patience
@@ -55,16 +61,17 @@ class _Crawl(Generic[T]):
         self._running = 0
         self._halt = False
         self._error: BaseException | None = None
-        self._processor = SharedProcessor()
+        self._number = number
+        self._processor = None if number else SharedProcessor()
 
     def run(self) -> None:
         threads: list[threading.Thread] = []
-        self._add(threads, min(_FIRST, len(self._waiting)))
+        self._add(threads, min(self._number or _FIRST, len(self._waiting)))
         began, cpu = time.monotonic(), time.process_time()
         try:
             while threads and not self._ended.wait(_TICK) and not self._patience.stopped:
                 now, used = time.monotonic(), time.process_time()
-                if now - began >= _TICK and self._waiting:
+                if not self._number and now - began >= _TICK and self._waiting:
                     if used - cpu < _BUSY * (now - began):
                         self._add(threads, min(len(threads), MAX_THREADS - len(threads), len(self._waiting)))
                     began, cpu = now, used
@@ -86,7 +93,8 @@ class _Crawl(Generic[T]):
             thread.start()
 
     def _serve(self) -> None:
-        self._processor.join()
+        if self._processor:
+            self._processor.join()
         while True:
             with self._lock:
                 while not self._waiting and self._running and not self._halt:

@@ -132,13 +132,14 @@ def open_uncached(path: bytes, flags: int, *, direct: bool, folder: int | None =
     return os.open(path, flags, 0o644, dir_fd=folder), False
 
 
-def look(root: bytes, patterns: Sequence[str], patience: Patience) -> Source:
+def look(root: bytes, patterns: Sequence[str], patience: Patience, *, by_manifest: bool = True) -> Source:
     """Find out what a model folder holds: from its published manifest if it has one, else by a scan.
 
     Args:
         root: the folder.
         patterns: which files are asked for; see `selection.select`.
         patience: asked before each step; repeats what fails for the moment.
+        by_manifest: whether a published manifest is believed; else the folder is scanned.
 
     Raises:
         FaststartError: 2 patterns that make no sense; 4 dangling link, link loop, or manifest and files disagree;
@@ -147,13 +148,15 @@ def look(root: bytes, patterns: Sequence[str], patience: Patience) -> Source:
     """
     found: list[Source] = []
     # In a thread, so that SIGTERM is noticed while a mount hangs.
-    pool.each([os.path.abspath(root)], lambda path: found.append(_look(path, patterns, patience)), patience)
+    pool.each(
+        [os.path.abspath(root)], lambda path: found.append(_look(path, patterns, patience, by_manifest)), patience
+    )
     return found[0]
 
 
-def _look(root: bytes, patterns: Sequence[str], patience: Patience) -> Source:
+def _look(root: bytes, patterns: Sequence[str], patience: Patience, by_manifest: bool) -> Source:
     status = _root_status(root, patience)
-    published = _read_manifest(root, patience)
+    published = read_manifest(root, patience) if by_manifest else None
     if published:
         files, folders, skipped = _published_files(root, status.st_dev, published, patience), published.folders, ()
     else:
@@ -199,7 +202,13 @@ def _require_model(paths: Sequence[bytes], root: bytes) -> None:
         raise FaststartError(Exit.NO_MODEL, message, root)
 
 
-def _read_manifest(root: bytes, patience: Patience) -> Manifest | None:
+def read_manifest(root: bytes, patience: Patience) -> Manifest | None:
+    """Return the published manifest of a folder, None if it has none.
+
+    Raises:
+        FaststartError: 4, what is there is no manifest; 7 or 9, it cannot be read; 143, SIGTERM.
+    """
+
     def read() -> bytes | None:
         try:
             with open_regular(os.path.join(root, manifests.PATH)) as file:

@@ -8,21 +8,19 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+from collections.abc import Collection
 from typing import Any
 
 from modelfolder import names, pool
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
+from modelfolder.safetensors import SUFFIX, read_header
 from modelfolder.source import Source, SourceFile, open_regular
-
-MAX_HEADER = 100_000_000
-"""The most bytes a safetensors header may have: the limit of the safetensors library."""
 
 LFS_START = b"version https://git-lfs.github.com/spec/v1\n"
 LFS_MAX_BYTES = 1024
 """A Git LFS pointer file is smaller than this (git-lfs, docs/spec.md)."""
 
-_SAFETENSORS = b".safetensors"
 _INDEXES = (b".safetensors.index.json", b".bin.index.json")
 
 
@@ -36,15 +34,10 @@ def check(source: Source, patience: Patience) -> None:
     """
     weights = [file for file in source.files if names.is_weight(file.path)]
     pool.each(weights, lambda file: _check_content(file, patience), patience)
-    paths = {file.path for file in source.files}
-    there = paths | {file.path for file in source.left_out}
-    folders_with_safetensors = {posixpath.dirname(path) for path in paths if path.endswith(_SAFETENSORS)}
-    for file in source.files:
-        if not file.path.endswith(_INDEXES):
-            continue
-        # The index of a pytorch_model*.bin that was left out on purpose stays in many downloads; vLLM ignores it.
-        if file.path.endswith(_INDEXES[0]) or posixpath.dirname(file.path) not in folders_with_safetensors:
-            _check_index(file, there, patience)
+    files = {file.path: file for file in source.files}
+    there = files.keys() | {file.path for file in source.left_out}
+    for path in counting_indexes(files):
+        require_shards(files[path], read_index(files[path], patience), there)
 
 
 def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
@@ -62,53 +55,68 @@ def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
         raise FaststartError(Exit.DAMAGED, message, file.path)
 
 
-def _check_content(file: SourceFile, patience: Patience) -> None:
-    if file.size < LFS_MAX_BYTES:
-        require_no_pointer(file, _read(file, patience))
-    if file.path.endswith(_SAFETENSORS):
-        _check_header(file, patience)
+def read(file: SourceFile, patience: Patience) -> bytes:
+    """Return the whole content of a file.
 
+    Raises:
+        FaststartError: 7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
+    """
 
-def _read(file: SourceFile, patience: Patience) -> bytes:
-    def read() -> bytes:
+    def content() -> bytes:
         with open_regular(file.real) as stream:
             return stream.read()
 
-    return patience.read(file.path, read)
+    return patience.read(file.path, content)
 
 
-def _check_header(file: SourceFile, patience: Patience) -> None:
-    """Compare a file's size with its header: 8 bytes of length, JSON of that length, then the tensors' bytes."""
+def read_index(file: SourceFile, patience: Patience) -> dict[str, Any]:
+    """Return a weight index; its `weight_map` maps tensors to paths beside it.
 
-    def read() -> tuple[int, bytes]:
-        with open_regular(file.real) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            return length, stream.read(length) if length <= min(file.size - 8, MAX_HEADER) else b""
-
-    length, text = patience.read(file.path, read)
-    if file.size < 8 or length > min(file.size - 8, MAX_HEADER):
-        raise _damaged(file, f"is cut or no safetensors file: {file.size} bytes, a header of {length}")
+    Raises:
+        FaststartError: 4, it is none; 7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
+    """
     try:
-        header = json.loads(text)
-        end = max((tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"), default=0)
-        described = 8 + length + end
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise _damaged(file, "is no safetensors file: its header cannot be read") from error
-    if described != file.size:
-        raise _damaged(file, f"has {file.size} bytes, its header describes {described}: cut or badly written")
-
-
-def _check_index(file: SourceFile, paths: set[bytes], patience: Patience) -> None:
-    try:
-        index: dict[str, Any] = json.loads(_read(file, patience))
-        shards = {shard.encode() for shard in index["weight_map"].values()}
+        index: dict[str, Any] = json.loads(read(file, patience))
+        for shard in index["weight_map"].values():
+            shard.encode()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(file, "is no weight index: it has no readable weight_map") from error
+    return index
+
+
+def require_shards(file: SourceFile, index: dict[str, Any], paths: set[bytes]) -> None:
+    """Hold that the weight files that an index names are among some paths.
+
+    Raises:
+        FaststartError: 4, they are not.
+    """
     folder = posixpath.dirname(file.path)
+    shards = {shard.encode() for shard in index["weight_map"].values()}
     missing = sorted(shard for shard in shards if os.path.join(folder, shard) not in paths)
     if missing:
-        shown = ", ".join(shard.decode() for shard in missing[:3]) + (", ..." if len(missing) > 3 else "")
+        shown = ", ".join(map(names.show, missing[:3])) + (", ..." if len(missing) > 3 else "")
         raise _damaged(file, f"names {len(missing)} of {len(shards)} weight files that are not there: {shown}")
+
+
+def counting_indexes(paths: Collection[bytes]) -> list[bytes]:
+    """Return which paths are weight indexes that count.
+
+    The index of a pytorch_model*.bin that was left out on purpose stays in many downloads; vLLM ignores it.
+    """
+    folders = {posixpath.dirname(path) for path in paths if path.endswith(SUFFIX)}
+    safetensors, other = _INDEXES
+    return [
+        path
+        for path in paths
+        if path.endswith(safetensors) or (path.endswith(other) and posixpath.dirname(path) not in folders)
+    ]
+
+
+def _check_content(file: SourceFile, patience: Patience) -> None:
+    if file.size < LFS_MAX_BYTES:
+        require_no_pointer(file, read(file, patience))
+    if file.path.endswith(SUFFIX):
+        read_header(file, patience)
 
 
 def _damaged(file: SourceFile, message: str) -> FaststartError:

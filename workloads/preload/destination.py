@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.errors import Exit, FaststartError, destination_error
+from modelfolder.locks import acquire
 from modelfolder.patience import Patience
 from modelfolder.source import Source, SourceFile, open_regular, open_uncached
 from preload import space, state
@@ -31,7 +32,6 @@ _PART = b".part"
 _RUN = b"run"
 _JOURNAL = b"journal.jsonl"
 _PROGRESS = b"progress.json"
-_LOCK_SECONDS = 0.1  # between two tries to get the lock
 _FOLDERS_KEPT_OPEN = 128
 
 
@@ -229,7 +229,7 @@ def locked(root: bytes, wait: float, patience: Patience, waiting: Callable[[floa
             own = opened(_make_folder(top, names.STATE))
             lock = opened(os.open(b"lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=own))
         with writing(root):
-            _acquire(lock, root, wait, patience, waiting)
+            acquire(lock, root, "another preload owns the destination", wait, patience, waiting)
             work = opened(_make_folder(own, b"work"))
         destination = Destination(root, top, own, work)
         stack.callback(destination.close)
@@ -238,22 +238,6 @@ def locked(root: bytes, wait: float, patience: Patience, waiting: Callable[[floa
         finally:
             if destination.in_use:
                 stack.pop_all()
-
-
-def _acquire(lock: int, root: bytes, wait: float, patience: Patience, waiting: Callable[[float], None]) -> None:
-    waited = 0.0
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if waited >= wait:
-                message = f"another preload owns the destination, still after {wait:g} s; give it time with --wait"
-                raise FaststartError(Exit.BUSY, message, root) from error
-        else:
-            return
-        waiting(waited)
-        patience.pause(_LOCK_SECONDS)
-        waited += _LOCK_SECONDS
 
 
 def _make_folder(parent: int, name: bytes) -> int:

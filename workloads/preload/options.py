@@ -116,11 +116,23 @@ class Options:
     stay: str | None
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose help is a text of ours, and whose errors are FaststartError 2."""
+
+    def __init__(self, program: str = "", text: str = ""):
+        super().__init__(prog=program, allow_abbrev=False, add_help=bool(text))
+        self._text = text
+
     def format_help(self) -> str:
-        return HELP
+        """Return the text."""
+        return self._text
 
     def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            FaststartError: 2.
+        """
         raise FaststartError(Exit.USAGE, f"{message}; see --help")
 
 
@@ -130,18 +142,18 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     Raises:
         FaststartError: 2, it is wrong.
     """
-    parser = _Parser(prog="preload", allow_abbrev=False)
+    parser = Parser("preload", HELP)
     parser.add_argument("source", metavar="SOURCE", type=os.fsencode)
     parser.add_argument("destination", metavar="DEST", type=os.fsencode)
-    parser.add_argument("--parallel", type=_parallel, default=32)
+    parser.add_argument("--parallel", type=parallel, default=32)
     parser.add_argument("--write", choices=("auto", "direct", "buffered"), default="auto")
     parser.add_argument("--cache", choices=("auto", "keep", "drop"), default="auto")
     parser.add_argument("--files", nargs="+", default=["auto"])
     parser.add_argument("--verify", choices=VERIFY_LEVELS, default="size")
-    parser.add_argument("--max-bytes", type=_natural)
+    parser.add_argument("--max-bytes", type=natural)
     parser.add_argument("--manifest-digest", type=_digest)
     parser.add_argument("--require-local-disk", action="store_true")
-    parser.add_argument("--wait", type=_seconds, default=3600.0)
+    parser.add_argument("--wait", type=seconds, default=3600.0)
     parser.add_argument("--stay", action="store_true")
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--termination-log")
@@ -168,7 +180,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
 
 def termination_log(arguments: Sequence[str]) -> str | None:
     """Return the value of --termination-log in a command line that may be wrong elsewhere."""
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = Parser()
     parser.add_argument("--termination-log")
     try:
         return parser.parse_known_args(arguments)[0].termination_log
@@ -183,7 +195,8 @@ def _pod_uid(environment: Mapping[str, str]) -> str:
     return uid
 
 
-def _natural(text: str) -> int:
+def natural(text: str) -> int:
+    """Read a whole number, for argparse."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
@@ -195,18 +208,20 @@ def _digest(text: str) -> str:
     return text
 
 
-def _parallel(text: str) -> int:
-    number = _natural(text)
+def parallel(text: str) -> int:
+    """Read a number of streams, for argparse."""
+    number = natural(text)
     if not 1 <= number <= MAX_PARALLEL:
         raise argparse.ArgumentTypeError(f"{number} is not between 1 and {MAX_PARALLEL}")
     return number
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read a number of seconds, for argparse."""
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
+        number = -1.0
+    if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
+    return number

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
+from modelfolder.console import Words, stopping_on_sigterm, write_termination
 from modelfolder.errors import FaststartError
 from modelfolder.patience import Patience
 from preload import options
@@ -44,11 +42,11 @@ def main(
     """
     patience = Patience(sleep)
     result = Report()
-    out = _Words()
-    around = Surroundings(patience, out.say, out.draw if sys.stderr.isatty() else None, proc, sysfs)
+    out = Words("preload")
+    around = Surroundings(patience, out.say, out.bar, proc, sysfs)
     log = options.termination_log(arguments)
     stay = None
-    with _stop_on_sigterm(patience):
+    with stopping_on_sigterm(patience):
         try:
             asked = options.parse(arguments)
             _allow_open_files(FILES_PER_STREAM * asked.parallel)
@@ -59,31 +57,12 @@ def main(
         result.retries = patience.retries
         out.say(result.line())
         if log is not None:
-            _write_termination(log, result, out.say)
+            write_termination(log, result.termination_message(), out.say)
         while stay and not patience.stopped:
             sleep(_STAY_SECONDS)
         if stay and stay.stay:
             remove_run(os.path.abspath(stay.destination), stay.stay)
     return result.code
-
-
-class _Words:
-    """Lines on standard error, and on a terminal a bar below them that lines push on."""
-
-    def __init__(self) -> None:
-        self._drawn = ""
-
-    def say(self, line: str) -> None:
-        print(f"{self._wipe()}preload: {line}", file=sys.stderr, flush=True)
-
-    def draw(self, text: str) -> None:
-        wiped = self._wipe()
-        self._drawn = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
-        print(f"{wiped}{self._drawn}", end="", file=sys.stderr, flush=True)
-
-    def _wipe(self) -> str:
-        drawn, self._drawn = self._drawn, ""
-        return f"\r{' ' * len(drawn)}\r" if drawn else ""
 
 
 def _allow_open_files(number: int) -> None:
@@ -94,23 +73,3 @@ def _allow_open_files(number: int) -> None:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
-
-
-@contextlib.contextmanager
-def _stop_on_sigterm(patience: Patience) -> Iterator[None]:
-    def stop(*_: object) -> None:
-        patience.stopped = True
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _write_termination(path: str, result: Report, say: Callable[[str], None]) -> None:
-    try:
-        with open(path, "wb") as file:
-            file.write(result.termination_message())
-    except OSError as error:
-        say(f"the termination message cannot be written: {error}")

@@ -130,6 +130,7 @@ class Progress:
         total: bytes to copy.
         say: takes a line for people.
         draw: takes a text that replaces the last one on a terminal; None if there is no terminal.
+        done: what has become of the bytes, in one word.
     """
 
     def __init__(
@@ -138,8 +139,10 @@ class Progress:
         say: Callable[[str], None],
         draw: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        done: str = "copied",
     ):
         self._total = total
+        self._done = done
         self._say = say
         self._draw = draw
         self._clock = clock
@@ -151,7 +154,7 @@ class Progress:
         if now - self._said < (BAR_SECONDS if self._draw else PROGRESS_SECONDS):
             return
         self._said = now
-        text = describe(done, self._total, now - self._started, streams)
+        text = describe(done, self._total, now - self._started, streams, self._done)
         if self._draw:
             filled = BAR_WIDTH * done // max(1, self._total)
             self._draw(f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {text}")
@@ -159,8 +162,8 @@ class Progress:
             self._say(text)
 
 
-def describe(done: int, total: int, seconds: float, streams: int) -> str:
+def describe(done: int, total: int, seconds: float, streams: int, verb: str = "copied") -> str:
     """Return how far a copy is, after so many seconds."""
     rate = done / seconds if seconds > 0 else 0.0
     left = f"{(total - done) / rate:.0f} s left" if rate else "no end in sight"
-    return f"{size(done)} of {size(total)} copied, {size(rate)}/s, {left}, {streams} streams"
+    return f"{size(done)} of {size(total)} {verb}, {size(rate)}/s, {left}, {streams} streams"

@@ -1,0 +1,227 @@
+"""What the files of a model folder hold, as far as their headers tell, and what is wrong with each by itself."""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+import functools
+import json
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelfolder import names, pickles, pool, structure
+from modelfolder.errors import Exit, FaststartError
+from modelfolder.patience import Patience
+from modelfolder.pickles import Kind
+from modelfolder.safetensors import SUFFIX, Tensors, read_tensors, show
+from modelfolder.selection import select
+from modelfolder.source import Source, SourceFile, open_regular
+
+CONFIG = b"config.json"
+PARAMS = b"params.json"
+
+INDEXES = {"safetensors": b"model.safetensors.index.json", "mistral": b"consolidated.safetensors.index.json"}
+"""The indexes that vLLM reads, each for one format (model_loader/default_loader.py)."""
+
+TOKENIZERS = (
+    "tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.tiktoken", "tekken.json", "tokenizer.model.v*",
+    "tokenizer.tok.json", "tokenization_*.py",
+)  # fmt: skip
+"""What a tokenizer is made from: by transformers, by a class of vLLM's own (tokenizers/), or by code in the folder."""
+
+_JSON_TOKENIZERS = (b"tokenizer.json", b"vocab.json", b"tekken.json")
+_TORCH = (b".bin", b".pt", b".pth", b".ckpt")
+_GGUF = b"GGUF"
+_TAIL = 64  # bytes; JSON may end in blanks
+_MAX_JSON = 64 << 20  # bytes; a configuration has a few kilobytes
+
+_AGAIN = "fetch it again"
+
+ChosenWeights = tuple[str, tuple[bytes, ...]]
+"""Format and sorted files of a weight set."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a folder, or odd.
+
+    Attributes:
+        file: what it is about; None for the folder as a whole.
+        message: what is wrong and what to do.
+        code: what publishing refuses it with; None for a warning.
+    """
+
+    file: bytes | None
+    message: str
+    code: Exit | None
+
+
+class Effect(enum.IntEnum):
+    """What vLLM makes of a finding: it does not start, it may answer wrongly, or nothing."""
+
+    STOPS = 0
+    MISLEADS = 1
+    NONE = 2
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the files of a folder hold.
+
+    Attributes:
+        files: by their paths.
+        read: returns the whole content of a file; keeps it.
+        taken: the weights that vLLM loads.
+        consolidated: what makes vLLM 0.12 and newer take Mistral's format, wherever it lies; sorted.
+        unflipped: the weights that it would load without these.
+        used: the files that vLLM may open.
+        tensors: what each safetensors file holds that is whole.
+        unusable: what is empty or a Git LFS pointer: no more is to be said of it.
+        pickles: the Python pickles.
+        found: what is wrong with files, and what vLLM makes of it.
+    """
+
+    files: Mapping[bytes, SourceFile]
+    read: Callable[[bytes], bytes]
+    taken: ChosenWeights | None
+    consolidated: tuple[bytes, ...]
+    unflipped: ChosenWeights | None
+    used: frozenset[bytes]
+    tensors: dict[bytes, Tensors] = field(default_factory=dict)
+    unusable: set[bytes] = field(default_factory=set)
+    pickles: list[bytes] = field(default_factory=list)
+    found: list[tuple[Effect, Finding]] = field(default_factory=list)
+
+    @property
+    def format(self) -> str | None:
+        """Return the format that vLLM loads."""
+        return self.taken[0] if self.taken else None
+
+    @property
+    def configuration(self) -> bytes:
+        """Return the path of the configuration that vLLM reads; need not exist."""
+        return PARAMS if self.consolidated and PARAMS in self.files else CONFIG
+
+    def tensors_of(self, paths: Iterable[bytes]) -> list[Tensors] | None:
+        """Return what some files hold; None, if one is no safetensors file or is damaged."""
+        found = [self.tensors.get(path) for path in paths]
+        return [one for one in found if one is not None] if None not in found else None
+
+    def json_object(self, path: bytes) -> dict[str, Any] | None:
+        """Return what a file holds, if there is such a file and it holds a JSON object."""
+        if path not in self.files or self.files[path].size > _MAX_JSON:
+            return None
+        try:
+            found = json.loads(self.read(path))
+        except (ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
+
+def look_into(source: Source, patience: Patience) -> Contents:
+    """Find out what the files of a folder hold that were asked for; reads a few kilobytes of each.
+
+    Raises:
+        FaststartError: 7, 8 or 9 naming the file; 143, SIGTERM.
+    """
+    files = {file.path: file for file in source.files}
+    sizes = {path: file.size for path, file in files.items()}
+    read = functools.cache(lambda path: structure.read(files[path], patience))
+    taken = unflipped = _opened(sizes, read)
+    consolidated = tuple(sorted(filter(_is_consolidated, files)))
+    if consolidated:
+        mistral = {*consolidated, INDEXES["mistral"]}
+        taken = _opened({path: size for path, size in sizes.items() if path in mistral}, read)
+    auto = select(sizes, ["auto"], read)
+    used = auto.paths - set(auto.weights[1] if auto.weights else ()) | set(taken[1] if taken else ())
+    contents = Contents(files, read, taken, consolidated, unflipped, used)
+    # Its threads only append, and set keys of their own.
+    pool.each(source.files, lambda file: _look_into(file, contents, patience), patience)
+    return contents
+
+
+def is_tokenizer(path: bytes) -> bool:
+    """Say whether a tokenizer is made from a file, by its name."""
+    return b"/" not in path and any(fnmatch.fnmatchcase(os.fsdecode(path), pattern) for pattern in TOKENIZERS)
+
+
+def read_part(file: SourceFile, size: int, patience: Patience, start: int = 0) -> bytes:
+    """Return some bytes of a file.
+
+    Raises:
+        FaststartError: 7, 8 or 9 naming the file; 143, SIGTERM.
+    """
+
+    def read() -> bytes:
+        with open_regular(file.real) as stream:
+            stream.seek(start)
+            return stream.read(size)
+
+    return patience.read(file.path, read)
+
+
+def _opened(sizes: Mapping[bytes, int], read: Callable[[bytes], bytes]) -> ChosenWeights | None:
+    """Return the weights that vLLM finds among some files; it does not look for *.pth."""
+    chosen = select(sizes, ["all"], read).weights
+    files = tuple(path for path in chosen[1] if not path.endswith(b".pth")) if chosen else ()
+    return (chosen[0], files) if chosen and files else None
+
+
+def _is_consolidated(path: bytes) -> bool:
+    name = posixpath.basename(path)
+    return name.startswith(b"consolidated") and name.endswith(SUFFIX)
+
+
+def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None:
+    path = file.path
+
+    def note(message: str, code: Exit | None = Exit.DAMAGED, *, needed: bool = True) -> None:
+        effect = Effect.STOPS if code is not None and needed and path in contents.used else Effect.NONE
+        contents.found.append((effect, Finding(path, message, code)))
+
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        note("has a name that is no UTF-8, which no manifest can hold: rename it", None)
+    start = read_part(file, pickles.START, patience)
+    if complaint := _absence(file, start):
+        contents.unusable.add(path)
+        read = (contents.configuration, INDEXES.get(contents.format or ""))
+        note(complaint, needed=names.is_weight(path) or is_tokenizer(path) or path in read)
+        return
+    if path.endswith(SUFFIX):
+        try:
+            contents.tensors[path] = read_tensors(file, patience)
+        except FaststartError as error:
+            if error.code != Exit.DAMAGED:
+                raise
+            note(f"{error.message}; {_AGAIN}")
+            return
+        if unknown := contents.tensors[path].unknown:
+            types = ", ".join(map(show, sorted(unknown)))
+            note(
+                f"has tensors of a type that safetensors 0.8 does not know, so that vLLM may not load it: {types}", None
+            )
+    if path.endswith(b".gguf") and not start.startswith(_GGUF):
+        note(f"is no GGUF file: it does not begin with GGUF; {_AGAIN}")
+    if path in _JSON_TOKENIZERS:
+        end = read_part(file, _TAIL, patience, max(0, file.size - _TAIL))
+        if not (start.lstrip().startswith(b"{") and end.rstrip().endswith(b"}")):
+            note(f"is cut or no JSON: it does not go from {{ to }}; {_AGAIN}")
+    kind = pickles.kind(file, start, patience)
+    if kind != Kind.OTHER:
+        contents.pickles.append(path)
+    if kind == Kind.CUT and path.endswith(_TORCH):
+        note(f"is cut: a zip archive, which torch writes, without a readable end; {_AGAIN}")
+
+
+def _absence(file: SourceFile, start: bytes) -> str | None:
+    """Return what is wrong, if a file is empty that must not be, or a Git LFS pointer."""
+    try:
+        structure.require_no_pointer(file, start)
+    except FaststartError as error:
+        return error.message
+    return f"is empty; {_AGAIN}" if not file.size and (names.is_weight(file.path) or is_tokenizer(file.path)) else None

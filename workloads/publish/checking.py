@@ -1,0 +1,89 @@
+"""`--check`: all that is wrong with a folder, and what vLLM would do with it."""
+
+from __future__ import annotations
+
+import os
+
+from modelfolder import names
+from modelfolder.errors import Exit, FaststartError
+from modelfolder.manifest import Manifest
+from modelfolder.source import Source, look, read_manifest
+from modelfolder.verdict import Finding, judge
+from preload.report import Progress, size
+from publish import sealing
+from publish.options import Check
+from publish.places import Surroundings, telling
+from publish.report import PublishReport
+from publish.sealing import Hashing
+
+
+def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
+    """Print what is wrong with a folder, one line each, and a summary.
+
+    Args:
+        asked: the folder.
+        around: the process.
+        report: takes the figures, the closing message and the code of the worst finding.
+
+    Raises:
+        FaststartError: 2, 6, 7, 8 or 9, it cannot be looked at; 143, SIGTERM.
+    """
+    root = os.fsencode(asked.folder)
+    findings: list[Finding] = []
+    manifest: Manifest | None = None
+    try:
+        manifest = read_manifest(root, around.patience)
+    except FaststartError as error:
+        if error.code != Exit.DAMAGED:
+            raise
+        findings.append(Finding(error.file, error.message, error.code))
+    source = look(root, asked.files, around.patience, by_manifest=False)
+    report.total_bytes = source.total_bytes
+    if manifest:
+        report.model, report.revision = manifest.model, manifest.revision
+        with report.verifying():
+            findings += _against(manifest, source, around)
+    verdict = judge(source, around.patience)
+    findings += verdict.findings
+    pickle = "is a Python pickle: whoever wrote it can run code in the server"
+    findings += (Finding(path, pickle, None) for path in verdict.pickles)
+    for finding in findings:
+        about = f"{names.show(finding.file)}: " if finding.file is not None else ""
+        print(f"{'warning' if finding.code is None else 'wrong':8}{about}{finding.message}")
+    seal = f"sealed, {manifest.digest}" if manifest else "not sealed"
+    report.message = f"{len(source.files)} files, {size(source.total_bytes)}, {seal}; {verdict.summary}"
+    codes = [finding.code for finding in findings if finding.code is not None]
+    if codes:
+        report.code = Exit.DAMAGED if Exit.DAMAGED in codes else codes[0]
+
+
+def _against(manifest: Manifest, source: Source, around: Surroundings) -> list[Finding]:
+    """Return how a folder differs from its manifest; reads each byte of it."""
+    there = {file.path: file for file in source.files}
+    findings = []
+    for listed in manifest.files:
+        file = there.get(listed.path)
+        if file is None:
+            findings.append(Finding(listed.path, "is in the manifest and not in the folder", Exit.DAMAGED))
+        elif file.size != listed.size:
+            message = f"has {file.size} bytes, the manifest says {listed.size}"
+            findings.append(Finding(listed.path, message, Exit.DAMAGED))
+    sizes = {listed.path: listed.size for listed in manifest.files}
+    late = "is not in the manifest: it came after the folder was sealed"
+    findings += (Finding(path, late, None) for path in sorted(there.keys() - sizes.keys()))
+    hashed = {listed.path: listed for listed in manifest.files if listed.blocks}
+    same = [file for path, file in sorted(there.items()) if path in hashed and sizes[path] == file.size]
+    block_bytes = {path: listed.block_bytes for path, listed in hashed.items()}
+    hashing = Hashing(same, (), sealing.processors(), around.patience, block_bytes)
+    progress = Progress(sum(file.size for file in same), around.say, around.draw, done="hashed")
+    with telling(progress, lambda: hashing.done, sealing.processors()):
+        hashes = hashing.run()
+    for file in same:
+        listed = hashed[file.path]
+        pairs = zip(hashes[file.path].blocks, listed.blocks, strict=True)
+        wrong = [number for number, (one, other) in enumerate(pairs) if one != other]
+        if wrong:
+            at = wrong[0] * listed.block_bytes
+            message = f"{len(wrong)} of {len(listed.blocks)} blocks do not have their hash, the first at byte {at}"
+            findings.append(Finding(file.path, message, Exit.DAMAGED))
+    return findings

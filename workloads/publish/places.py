@@ -1,0 +1,271 @@
+"""Where a model comes from, and how it is brought into the folder that is sealed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from modelfolder import pool
+from modelfolder.errors import Exit, FaststartError
+from modelfolder.patience import Patience
+from modelfolder.selection import select
+from modelfolder.source import Source, look
+from preload import localdisk
+from preload import options as copy_options
+from preload import run as copying
+from preload.destination import writing
+from preload.report import Progress, size
+from publish.options import Options
+from publish.remote import Listing, Remote, RemoteFile
+from publish.report import PublishReport
+from publish.sealing import Origin
+from publish.staging import Staging
+from publish.striping import stripe
+
+_TICK = 0.2  # seconds between two words of how far it is
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run needs of the process that it is in.
+
+    Attributes:
+        patience: told when to stop.
+        say: takes a line for people.
+        draw: takes a text that replaces the last one on a terminal; None if there is none.
+        proc: where proc is mounted.
+        sysfs: where sysfs is mounted.
+    """
+
+    patience: Patience
+    say: Callable[[str], None]
+    draw: Callable[[str], None] | None
+    proc: str
+    sysfs: str
+
+
+class Place(Protocol):
+    """Where a model comes from.
+
+    Attributes:
+        asked: its address as it was asked for, without a revision.
+        root: the folder that is sealed.
+    """
+
+    asked: str
+    root: str
+
+    def look(self) -> str:
+        """Find out what is there; return `sha256:` and hex digits that stand for it.
+
+        Raises:
+            FaststartError: 6, 7, 8, 9, 11 or 143, as contracts.md has them.
+        """
+        ...
+
+    def bring(self, report: PublishReport) -> Origin:
+        """Bring what was chosen of it into `root`, and nothing else; called after `look`.
+
+        Raises:
+            FaststartError: any exit code of publish.
+        """
+        ...
+
+
+@contextlib.contextmanager
+def telling(progress: Progress, done: Callable[[], int], streams: int) -> Iterator[None]:
+    """Say how far something is while the block runs."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(_TICK):
+            progress.update(done(), streams)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _require_max_bytes(total: int, options: Options) -> None:
+    if options.max_bytes is not None and total > options.max_bytes:
+        message = f"the model has {total} bytes, --max-bytes allows {options.max_bytes}"
+        raise FaststartError(Exit.CHANGED, message, os.fsencode(options.source))
+
+
+class RemotePlace:
+    """A bucket or a repository, whose files are fetched."""
+
+    def __init__(self, options: Options, remote: Remote, around: Surroundings):
+        self.asked = options.source.partition("@")[0] if options.source.startswith("hf://") else options.source
+        self.root = options.staging
+        self._options = options
+        self._remote = remote
+        self._around = around
+        self._fetched = 0
+        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def _listing(self) -> Listing:
+        return self._remote.listing()
+
+    def look(self) -> str:
+        """List what is there."""
+        return self._listing.digest
+
+    def bring(self, report: PublishReport) -> Origin:
+        """Fetch what is not there yet; the largest files first, so that none is left at the end."""
+        listing, options, around = self._listing, self._options, self._around
+        files = {file.path: file for file in listing.files}
+        chosen = select({path: file.size for path, file in files.items()}, options.files, self._read)
+        for note in chosen.notes:
+            around.say(note)
+        wanted = {path: files[path] for path in sorted(chosen.paths)}
+        report.total_bytes = sum(file.size for file in wanted.values())
+        _require_max_bytes(report.total_bytes, options)
+        staging = Staging(options.staging)
+        staging.open(wanted, listing.folders, around.patience)
+        missing = sorted(
+            (file for path, file in wanted.items() if path not in staging.whole), key=lambda file: -file.size
+        )
+        total = sum(file.size for file in missing)
+        report.resumed_bytes = report.total_bytes - total
+        self._require_space(total)
+        if localdisk.disk_of(os.fsencode(options.staging), around.proc, around.sysfs).file_system == "lustre":
+            stripe(options.staging, around.say)
+        resumed = f", {size(report.resumed_bytes)} are there already" if report.resumed_bytes else ""
+        around.say(f"{len(missing)} files, {size(total)} to fetch from {listing.address}{resumed}")
+        progress = Progress(total, around.say, around.draw, done="fetched")
+        with telling(progress, lambda: self._fetched, options.parallel), report.copying():
+            try:
+                pool.each(missing, functools.partial(self._fetch, staging), around.patience, options.parallel)
+            finally:
+                report.copied_bytes = self._fetched
+        if not listing.lasting and self._remote.listing().digest != listing.digest:
+            message = "has changed in the source since publishing began: start again"
+            raise FaststartError(Exit.CHANGED, message, os.fsencode(options.source))
+        return Origin(
+            model=options.model,
+            revision=options.revision,
+            address=listing.address,
+            digest=listing.digest,
+            chosen=options.files,
+            licence=listing.licence,
+            sha256={path: file.sha256 for path, file in wanted.items() if file.sha256},
+        )
+
+    def _read(self, path: bytes) -> bytes:
+        file = next(file for file in self._listing.files if file.path == path)
+        with writing(path), tempfile.TemporaryDirectory(prefix="publish.") as folder:
+            fetched = self._remote.fetch(file, folder, lambda _: None)
+            with open(fetched, "rb") as stream:
+                return stream.read()
+
+    def _fetch(self, staging: Staging, file: RemoteFile) -> None:
+        with staging.fetching(file) as folder:
+            staging.place(file, self._remote.fetch(file, folder, self._count))
+
+    def _count(self, number: int) -> None:
+        with self._lock:
+            self._fetched += number
+
+    def _require_space(self, needed: int) -> None:
+        about = os.fsencode(self._options.staging)
+        with writing(about):
+            disk = os.statvfs(self._options.staging)
+        free = disk.f_bavail * disk.f_frsize
+        if needed > free:
+            message = f"no space: {size(needed)} to fetch, {size(free)} free, {size(needed - free)} too little"
+            raise FaststartError(Exit.NO_SPACE, message, about)
+
+
+class FolderPlace:
+    """A folder, which preload's engine copies."""
+
+    def __init__(self, options: Options, around: Surroundings):
+        self.asked = f"path:{options.source}"
+        self.root = options.staging
+        self._options = options
+        self._around = around
+
+    @functools.cached_property
+    def _source(self) -> Source:
+        return look(os.fsencode(self._options.source), self._options.files, self._around.patience)
+
+    def look(self) -> str:
+        """Look at the names, sizes and times in it, or at its manifest if it is sealed itself."""
+        return self._source.manifest.digest
+
+    def bring(self, report: PublishReport) -> Origin:
+        """Copy it, and leave nothing of what the copy needed."""
+        options, around, source = self._options, self._around, self._source
+        hashed = all(file.listed.blocks or not file.size for file in source.files)
+        asked = copy_options.Options(
+            source=os.fsencode(options.source),
+            destination=os.fsencode(options.staging),
+            parallel=options.parallel,
+            write="auto",
+            cache="auto",
+            files=options.files,
+            verify="sha256" if hashed else "size",
+            max_bytes=options.max_bytes,
+            manifest_digest=None,
+            require_local_disk=False,
+            wait=options.wait,
+            plan=False,
+            stay=None,
+        )
+        surroundings = copying.Surroundings(around.patience, around.say, around.draw, around.proc, around.sysfs)
+        copying.run(asked, surroundings, report)
+        report.total_bytes = source.total_bytes
+        return Origin(
+            model=options.model,
+            revision=options.revision,
+            address=self.asked,
+            digest=self.look(),
+            chosen=options.files,
+            licence=None,
+            sha256={},
+        )
+
+
+class FolderInPlace:
+    """A folder that is sealed as it stands."""
+
+    def __init__(self, options: Options, around: Surroundings):
+        self.asked = f"path:{options.source}"
+        self.root = options.source
+        self._options = options
+        self._around = around
+
+    @functools.cached_property
+    def _source(self) -> Source:
+        return look(os.fsencode(self.root), self._options.files, self._around.patience, by_manifest=False)
+
+    def look(self) -> str:
+        """Look at the names, sizes and times in it."""
+        return self._source.manifest.digest
+
+    def bring(self, report: PublishReport) -> Origin:
+        """Bring nothing: it is there."""
+        options = self._options
+        report.total_bytes = report.resumed_bytes = self._source.total_bytes
+        _require_max_bytes(self._source.total_bytes, options)
+        return Origin(
+            model=options.model,
+            revision=options.revision,
+            address=self.asked,
+            digest=self.look(),
+            chosen=options.files,
+            licence=None,
+            sha256={},
+        )

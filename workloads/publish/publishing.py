@@ -1,0 +1,197 @@
+"""A run of publish: from a look at the source to the sealed folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from modelfolder import names, pool
+from modelfolder.errors import Exit, FaststartError
+from modelfolder.manifest import Manifest, canonical, digest
+from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
+from modelfolder.verdict import Verdict, judge
+from preload.destination import nearest_existing, writing
+from preload.report import PROGRESS_SECONDS, Progress, size
+from publish import sealing
+from publish.hub import open_hub
+from publish.options import Options
+from publish.places import FolderInPlace, FolderPlace, Place, RemotePlace, Surroundings, telling
+from publish.report import PublishReport
+from publish.s3 import open_s3
+from publish.sealing import Hashing, Origin
+from publish.staging import clear, finish, lock_of, locked, require_free, sync_folders
+
+_UNREACHABLE = (Exit.NO_MODEL, Exit.NOT_PERMITTED, Exit.NETWORK)
+"""How a look at a source ends that is gone or closed; a model that is sealed stands without it."""
+
+
+def publish(options: Options, around: Surroundings, report: PublishReport) -> None:
+    """Publish a model, or find that it is sealed already.
+
+    Args:
+        options: what was asked for.
+        around: the process.
+        report: takes the figures and the closing message.
+
+    Raises:
+        FaststartError: any exit code of publish; contracts.md tells what they mean.
+    """
+    report.model, report.revision, report.streams = options.model, options.revision, options.parallel
+    if not options.in_place:
+        _require_one_file_system(options)
+    place = _place(options, around)
+    with locked(_lock(options), options.destination, options.wait, around.patience, waiting(options.wait, around.say)):
+        sealed = read_manifest(os.fsencode(options.destination), around.patience)
+        if sealed:
+            with report.phase("look"):
+                _recognise(sealed, place, options, around, report)
+            return
+        if not options.in_place:
+            require_free(options.destination)
+        with report.phase("look"):
+            place.look()
+        with report.phase("fetch"):
+            origin = place.bring(report)
+        with report.phase("seal"):
+            manifest_digest, verdict = _seal(place.root, origin, options, around, report)
+        if not options.in_place:
+            finish(options.staging, options.destination)
+    weights = verdict.weights
+    what = f", {len(weights.files)} {weights.format} files" if weights else ""
+    report.message = f"sealed {size(report.total_bytes or 0)}{what}: {manifest_digest}"
+
+
+def _place(options: Options, around: Surroundings) -> Place:
+    if options.source.startswith("s3://"):
+        return RemotePlace(options, open_s3(options.source, around.patience, options.parallel), around)
+    if options.source.startswith("hf://"):
+        return RemotePlace(options, open_hub(options.source, options.token_file, around.patience), around)
+    return FolderInPlace(options, around) if options.in_place else FolderPlace(options, around)
+
+
+def _lock(options: Options) -> str:
+    if options.in_place:
+        if not os.path.isdir(options.source):
+            raise FaststartError(Exit.NO_MODEL, "there is no such folder", os.fsencode(options.source))
+        return os.path.join(options.source, os.fsdecode(names.STATE), "publish.lock")
+    return lock_of(options.staging)
+
+
+def _require_one_file_system(options: Options) -> None:
+    """Hold that a rename leads from the staging folder to the destination."""
+    with writing(os.fsencode(options.destination)):
+        devices = {
+            os.stat(nearest_existing(os.fsencode(os.path.dirname(path)))).st_dev
+            for path in (options.staging, options.destination)
+        }
+    if len(devices) > 1:
+        message = f"--staging {options.staging} is not on the file system of {options.destination}"
+        raise FaststartError(Exit.USAGE, message)
+
+
+def waiting(wait: float, say: Callable[[str], None]) -> Callable[[float], None]:
+    """Return what is told how long the wait for another publisher has been, and says so every few seconds."""
+    said = -PROGRESS_SECONDS
+
+    def note(waited: float) -> None:
+        nonlocal said
+        if waited - said >= PROGRESS_SECONDS:
+            said = waited
+            say(f"another publisher works on it; waiting up to {wait:g} s")
+
+    return note
+
+
+def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroundings, report: PublishReport) -> None:
+    """Hold that a sealed folder is what was asked for, and has the files that it was sealed with.
+
+    Raises:
+        FaststartError: 8, it was sealed from something else; 4, it is damaged; 143, SIGTERM.
+    """
+    about = os.fsencode(options.destination)
+    if sealed.chosen is not None and sealed.chosen != options.files:
+        message = f"was sealed with --files {' '.join(sealed.chosen)}, asked for is {' '.join(options.files)}"
+        raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
+    try:
+        found = place.look()
+    except FaststartError as error:
+        if error.code not in _UNREACHABLE or not f"{sealed.source}@".startswith(f"{place.asked}@"):
+            raise
+        around.say(f"the source cannot be looked at, and what is sealed stands without it: {error.message}")
+    else:
+        if found != sealed.source_digest:
+            message = f"was sealed from {sealed.source} as it was then, which is not what {place.asked} is now"
+            raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
+    source = look(about, ["all"], around.patience)
+    report.total_bytes = report.resumed_bytes = source.total_bytes
+    report.message = f"already sealed: {len(source.files)} files, {size(source.total_bytes)}: {sealed.digest}"
+
+
+def _seal(
+    root: str, origin: Origin, options: Options, around: Surroundings, report: PublishReport
+) -> tuple[str, Verdict]:
+    """Judge a folder and hash its files; then write its manifest, the only thing left of our own folder.
+
+    Returns:
+        The manifest's digest, and what the folder holds.
+
+    Raises:
+        FaststartError: 4, 6, 7, 8 or 9, naming the file; 143, SIGTERM.
+    """
+    # What was put together here holds what was chosen, and nothing else.
+    source = look(os.fsencode(root), options.files if options.in_place else ["all"], around.patience, by_manifest=False)
+    verdict = judge(source, around.patience)
+    _require_good(source, verdict, options, around)
+    hashing = Hashing(source.files, set(origin.sha256), sealing.processors(), around.patience)
+    progress = Progress(source.total_bytes, around.say, around.draw, done="hashed")
+    with telling(progress, lambda: hashing.done, sealing.processors()), report.verifying():
+        hashes = hashing.run()
+    wrong = sealing.wrong_sha256(hashes, origin.sha256)
+    if wrong:
+        for path in wrong:
+            with writing(path):
+                os.unlink(os.path.join(os.fsencode(root), path))
+        message = (
+            f"does not have the SHA-256 that {origin.address} tells ({len(wrong)} such files); removed: start again to"
+            " fetch it anew"
+        )
+        raise FaststartError(Exit.DAMAGED, message, wrong[0])
+    pool.each(source.files, _put_on_disk, around.patience)
+    data = canonical(sealing.document(source, verdict, hashes, origin))
+    with writing(os.fsencode(root)):
+        if not options.in_place:
+            clear(root)
+        sealing.write_manifest(root, data)
+    if not options.in_place:
+        sync_folders(root, source.folders)
+    return digest(data), verdict
+
+
+def _require_good(source: Source, verdict: Verdict, options: Options, around: Surroundings) -> None:
+    for path, kind in source.skipped:
+        around.say(f"{names.show(path)}: is {kind}, skipped")
+    for file in source.files:
+        try:
+            file.path.decode()
+        except UnicodeDecodeError as error:
+            message = "the name is no UTF-8: rename it in the source, or leave it out with --files"
+            raise FaststartError(Exit.DAMAGED, message, file.path) from error
+    bad = [finding for finding in verdict.findings if finding.code is not None]
+    for finding in verdict.findings:
+        about = f"{names.show(finding.file)}: " if finding.file is not None else ""
+        around.say(f"{about}{finding.message}")
+    if bad:
+        first = bad[0]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise FaststartError(first.code or Exit.DAMAGED, first.message + more, first.file)
+    if verdict.pickles and not options.allow_pickle:
+        message = (
+            f"is a Python pickle ({len(verdict.pickles)} such files): whoever wrote it can run code in the server;"
+            " publish safetensors, leave it out with --files, or allow it with --allow-pickle"
+        )
+        raise FaststartError(Exit.NOT_PERMITTED, message, verdict.pickles[0])
+
+
+def _put_on_disk(file: SourceFile) -> None:
+    with writing(file.path), open_regular(file.real) as stream:
+        os.fsync(stream.fileno())
