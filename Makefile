@@ -83,6 +83,14 @@ docs: .venv/runtime ## Write the key reference of the stack files again, and doc
 	@mkdir -p build && $(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
 	@$(BIN)/python -m bench.page
 
+.PHONY: pin-images
+pin-images: .venv/runtime ## Ask the registries what the images' tags stand for and write stacks/images.lock.json; commit it
+	@$(BIN)/python -m pins
+
+.PHONY: remove-revision
+remove-revision: .venv/runtime ## Say whether REVISION of MODEL may go from STACK's file system, and with YES=1 remove it
+	@$(BIN)/python -m revisions "$(STACK)" "$(MODEL)" "$(REVISION)" $(if $(YES),--yes)
+
 .PHONY: golden
 golden: .venv/dev ## Write the golden files again: user data, URN lists; read the difference before you commit it
 	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine" tests/test_user_data.py tests/test_urns.py

@@ -7,6 +7,7 @@ from infra.cluster import Cluster, ClusterArgs
 from infra.namespaces import Namespaces, NamespacesArgs
 from infra.network import Network, NetworkArgs
 from infra.node_groups import (
+    SYSTEM_GROUP,
     GpuNodeGroup,
     GpuNodeGroupArgs,
     NodeGroupWires,
@@ -19,6 +20,7 @@ from infra.storage import LustreFileSystem, LustreFileSystemArgs, ModelClaims, M
 from workloads import programs
 from workloads.model_server import ModelServer, ModelServerArgs
 from workloads.next_commands import next_commands
+from workloads.published_model import PublishedModel, PublishedModelArgs
 
 settings = stack_settings.load()
 
@@ -46,7 +48,7 @@ wires = NodeGroupWires(
     tags=settings.aws.tags,
 )
 system_nodes = SystemNodeGroup(
-    "system",
+    SYSTEM_GROUP,
     SystemNodeGroupArgs(settings=settings.system_nodes, wires=wires),
     pulumi.ResourceOptions(depends_on=[network, cluster]),
 )
@@ -63,7 +65,10 @@ plugins = ClusterPlugins(
 )
 namespaces = Namespaces(
     "namespaces",
-    NamespacesArgs(preload_program=programs.config_map_data("preload")),
+    NamespacesArgs(
+        preload_program=programs.config_map_data("preload"),
+        publish_program=programs.config_map_data("publish"),
+    ),
     pulumi.ResourceOptions(providers=[cluster.provider], depends_on=[cluster]),
 )
 claims = ModelClaims(
@@ -72,11 +77,23 @@ claims = ModelClaims(
         file_system=file_system,
         data_zone=settings.network.data_zone,
     ),
-    pulumi.ResourceOptions(providers=[cluster.provider], depends_on=[namespaces, plugins]),
+    # Of the plugins only what mounts: publishing, which waits for the claims, needs no GPU's.
+    pulumi.ResourceOptions(providers=[cluster.provider], depends_on=[system_nodes, namespaces, *plugins.csi]),
 )
-
-# What puts each model on the file system; GPU nodes wait for it, since a node that waits for a download is paid for.
-published: dict[str, list[pulumi.Resource]] = {model: [] for model in settings.models}
+published = {
+    name: PublishedModel(
+        name,
+        PublishedModelArgs(
+            settings=model,
+            region=settings.aws.region,
+            cluster_name=cluster.name,
+            node_group=SYSTEM_GROUP,
+            claim_name=claims.read_write,
+        ),
+        pulumi.ResourceOptions(providers=[cluster.provider], depends_on=[claims, namespaces]),
+    )
+    for name, model in settings.models.items()
+}
 
 node_groups = {
     name: GpuNodeGroup(
@@ -86,7 +103,8 @@ node_groups = {
             depends_on=[
                 plugins,
                 claims,
-                *(job for server in settings.servers_of(name).values() for job in published[server.model]),
+                # A node that waits for a download is paid for.
+                *(published[server.model].job for server in settings.servers_of(name).values()),
             ]
         ),
     )
@@ -98,6 +116,7 @@ servers = {
         ModelServerArgs(
             settings=server,
             model=settings.models[server.model],
+            model_path=published[server.model].path,
             instance_type=settings.node_groups[server.node_group].facts,
             file_system_mib_per_second=settings.storage.least_mib_per_second,
             claim_name=claims.read_only,
@@ -121,7 +140,8 @@ pulumi.export("fileSystemDnsName", file_system.dns_name)
 pulumi.export("mountName", file_system.mount_name)
 pulumi.export("nodeGroups", {name: group.node_group_name for name, group in node_groups.items()})
 pulumi.export(
-    "models", {name: {"revision": model.revision, "path": model.path} for name, model in settings.models.items()}
+    "models",
+    {name: {"revision": model.revision, "path": published[name].path} for name, model in settings.models.items()},
 )
 pulumi.export(
     "servers",

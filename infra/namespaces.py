@@ -10,8 +10,10 @@ SYSTEM_NAMESPACE = "faststart-system"
 MODELS_NAMESPACE = "models"
 
 STORAGE_INIT_ACCOUNT = "faststart-storage-init"
+PUBLISH_ACCOUNT = "faststart-publish"
 MODEL_SERVER_ACCOUNT = "faststart-model-server"
 PRELOAD_PROGRAM = "faststart-preload"
+PUBLISH_PROGRAM = "faststart-publish"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +22,11 @@ class NamespacesArgs:
 
     Attributes:
         preload_program: The preload program's files by ConfigMap key.
+        publish_program: Those of the publish program.
     """
 
     preload_program: Mapping[str, str]
+    publish_program: Mapping[str, str]
 
 
 class Namespaces(pulumi.ComponentResource):
@@ -31,7 +35,10 @@ class Namespaces(pulumi.ComponentResource):
     def __init__(self, name: str, args: NamespacesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("faststart:infra:Namespaces", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        accounts = {SYSTEM_NAMESPACE: STORAGE_INIT_ACCOUNT, MODELS_NAMESPACE: MODEL_SERVER_ACCOUNT}
+        accounts = {
+            SYSTEM_NAMESPACE: (STORAGE_INIT_ACCOUNT, PUBLISH_ACCOUNT),
+            MODELS_NAMESPACE: (MODEL_SERVER_ACCOUNT,),
+        }
         levels = {SYSTEM_NAMESPACE: "privileged", MODELS_NAMESPACE: "restricted"}
         made = {}
         for namespace, level in levels.items():
@@ -48,17 +55,23 @@ class Namespaces(pulumi.ComponentResource):
                 },
                 opts=child,
             )
-            k8s.core.v1.ServiceAccount(
-                f"{name}-{accounts[namespace]}",
-                metadata={"name": accounts[namespace], "namespace": made[namespace].metadata.name},
-                automount_service_account_token=False,
+            for account in accounts[namespace]:
+                k8s.core.v1.ServiceAccount(
+                    f"{name}-{account}",
+                    metadata={"name": account, "namespace": made[namespace].metadata.name},
+                    automount_service_account_token=False,
+                    opts=child,
+                )
+        # A fixed name, updated in place: a changed program takes effect at the next pod start and rolls nothing.
+        for logical_name, config_map, namespace, files in (
+            (f"{name}-{PRELOAD_PROGRAM}", PRELOAD_PROGRAM, MODELS_NAMESPACE, args.preload_program),
+            (f"{name}-system-preload", PRELOAD_PROGRAM, SYSTEM_NAMESPACE, args.preload_program),
+            (f"{name}-system-publish", PUBLISH_PROGRAM, SYSTEM_NAMESPACE, args.publish_program),
+        ):
+            k8s.core.v1.ConfigMap(
+                logical_name,
+                metadata={"name": config_map, "namespace": made[namespace].metadata.name},
+                data=dict(files),
                 opts=child,
             )
-        # A fixed name, updated in place: a changed program takes effect at the next pod start and rolls nothing.
-        k8s.core.v1.ConfigMap(
-            f"{name}-{PRELOAD_PROGRAM}",
-            metadata={"name": PRELOAD_PROGRAM, "namespace": made[MODELS_NAMESPACE].metadata.name},
-            data=dict(args.preload_program),
-            opts=child,
-        )
         self.register_outputs({})

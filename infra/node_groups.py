@@ -14,6 +14,7 @@ from infra.instance_types import InstanceType
 from infra.settings import NodeGroupSettings, SizeSettings, SystemNodesSettings
 
 GPU_TAINT = "nvidia.com/gpu"
+SYSTEM_GROUP = "system"
 NODE_GROUP_LABEL = "faststart.dev/node-group"
 
 # AL2023's root device (https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html).

@@ -40,22 +40,31 @@ class ClusterPluginsArgs:
 
 
 class ClusterPlugins(pulumi.ComponentResource):
-    """The Helm releases that the stack asks for, each with the permissions it needs and no more."""
+    """The Helm releases that the stack asks for, each with the permissions it needs and no more.
+
+    Attributes:
+        csi: The release that mounts Lustre; empty where something else brings it.
+    """
+
+    csi: list[pulumi.Resource]
 
     def __init__(self, name: str, args: ClusterPluginsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("faststart:infra:ClusterPlugins", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
+        self.csi = []
         for chart in args.charts:
             depends_on: list[pulumi.Resource] = []
             if chart == versions.FSX_CSI_CHART:
                 depends_on = [_csi_identity(f"{name}-fsx-csi", args, child)]
-            _release(
+            release = _release(
                 f"{name}-{chart.name}",
                 chart,
                 chart_values(chart, args.region),
                 args.mirrors,
                 child.merge(pulumi.ResourceOptions(depends_on=depends_on)),
             )
+            if chart == versions.FSX_CSI_CHART:
+                self.csi.append(release)
         self.register_outputs({})
 
 

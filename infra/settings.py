@@ -35,7 +35,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from infra import sizing, versions
+from infra import images, sizing, versions
 from infra.instance_types import CPU_TYPES, GPU_TYPES, INSTANCE_TYPES, InstanceType
 
 PROJECT = "faststart"
@@ -159,6 +159,8 @@ ClusterName = Annotated[str, _named(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "EKS clus
 LabelValue = Annotated[str, _named(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "label value")]
 RoleArn = Annotated[str, _named(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+", "ARN of an IAM role")]
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names
+SecretName = Annotated[str, _named(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "name of a Secret")]
 NamespaceName = Annotated[str, _named(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "namespace")]
 AccountId = Annotated[str, _named(r"\d{12}", "account id of twelve digits")]
 
@@ -455,13 +457,26 @@ class StorageSettings(Section):
         return self
 
 
-class ModelSettings(Section):
-    """A model that stands on the file system."""
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, and the characters that are safe in keys
+# (object-keys.html there).
+_S3_SOURCE = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]((/[\w!*'()@+=,.-]+)+)?/?"
+_HUB_SOURCE = r"hf://([\w.-]+/)?[\w.-]+@[\w.-]+(/[\w.-]+)*"
+_PATH_SOURCE = r"path:/fsx(/[\w@+=,-][\w@+=,.-]*)+"
+_SOURCES = "s3://bucket/prefix, hf://org/name@revision or path:/fsx/<folder>"
 
-    source: str = Field(description="`path:/fsx/...`: the folder that a person filled.")
-    revision: Revision = Field(description="Which one; another revision is another folder.")
+
+class ModelSettings(Section):
+    """A model: where it comes from, and what of it is published on the file system and copied to the nodes."""
+
+    source: str = Field(
+        description="`s3://bucket/prefix`, `hf://org/name@revision` (a commit; a branch or tag can move), or "
+        "`path:/fsx/...`: a folder that is on the file system already.",
+    )
+    revision: Revision = Field(
+        description="Which one: a label of yours. It is published once and never changed; another is another folder."
+    )
     size_gib: Whole = Field(
-        ge=1, description="Upper bound in GiB of what is copied of it: disk, probes and time-outs follow it."
+        ge=1, description="Upper bound in GiB of what is published and copied: disk, probes and time-outs follow it."
     )
     files: Annotated[list[Annotated[str, AfterValidator(_inside_the_folder)]], BeforeValidator(_files_as_list)] = Field(
         default=["auto"],
@@ -469,17 +484,42 @@ class ModelSettings(Section):
         "everything, or what globs name (in quotes, like `hf download --include`; `folder/` is all that lies in it).",
         json_schema_extra={"values": "`auto`, `all`, list of globs", "default": "`auto`"},
     )
+    allow_pickle: Flag = Field(
+        default=False,
+        description="Also publish Python pickles (`.bin`, `.pt`), whose author can run code in the server.",
+    )
+    token_secret: SecretName | None = Field(
+        default=None,
+        description="Secret in faststart-system whose key `token` is a token for Hugging Face; you make it, so that "
+        "the token is in no state.",
+    )
+    in_place: Flag = Field(
+        default=False, description="Seal the folder of a `path:` source where it is, instead of a copy of it."
+    )
 
     @field_validator("source")
     @classmethod
-    def _on_the_file_system(cls, value: str) -> str:
-        kind, _, path = value.partition(":")
-        if kind != "path":
-            raise _refuse(f"{value!r} is not in this version; use path:/fsx/<folder>, filled by a person")
-        folder = re.fullmatch(r"/fsx(/[\w@+=,-][\w@+=,.-]*)+", path, re.ASCII)
-        if not folder or path in ("/fsx/models", "/fsx/s3"):
-            raise _refuse(f"{value!r} is no model's folder; use path:/fsx/models/<model>/<revision>")
+    def _of_a_kind(cls, value: str) -> str:
+        kind = value.partition(":")[0]
+        if kind not in ("s3", "hf", "path"):
+            raise _refuse(f"{value!r} is not in this version; use {_SOURCES}")
+        if kind == "s3" and (not re.fullmatch(_S3_SOURCE, value, re.ASCII) or {".", ".."} & set(value.split("/"))):
+            raise _refuse(f"{value!r} is no prefix in a bucket; use s3://bucket/prefix")
+        if kind == "hf" and not re.fullmatch(_HUB_SOURCE, value, re.ASCII):
+            raise _refuse(f"{value!r} is no revision of a repository; use hf://org/name@revision, best with a commit")
+        if kind == "path" and (
+            not re.fullmatch(_PATH_SOURCE, value, re.ASCII) or value in ("path:/fsx/models", "path:/fsx/s3")
+        ):
+            raise _refuse(f"{value!r} is no model's folder; use path:/fsx/<folder>, such as path:/fsx/s3/<name>")
         return value
+
+    @model_validator(mode="after")
+    def _each_key_has_its_source(self) -> "ModelSettings":
+        if self.in_place and self.kind != "path":
+            raise _refuse(f"of no use for {self.source}; leave it out, or use path:/fsx/<folder>", "inPlace")
+        if self.token_secret and self.kind != "hf":
+            raise _refuse(f"of no use for {self.source}; leave it out, or use hf://org/name@revision", "tokenSecret")
+        return self
 
     @field_validator("files")
     @classmethod
@@ -491,17 +531,13 @@ class ModelSettings(Section):
         return value
 
     @property
-    def path(self) -> str:
-        """The model's folder, as pods see it under /fsx."""
-        return self.source.partition(":")[2]
+    def kind(self) -> str:
+        """What kind of source it has: `s3`, `hf` or `path`."""
+        return self.source.partition(":")[0]
 
-
-# https://github.com/distribution/reference: host, path, tag and digest of an image.
-_IMAGE = (
-    r"(?P<name>([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d+)?/)?"
-    r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*)"
-    r"(:(?P<tag>\w[\w.-]{0,127}))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
+    def path(self, name: str) -> str:
+        """The sealed folder of the model of that name, as pods see it under /fsx."""
+        return self.source.removeprefix("path:") if self.in_place else f"/fsx/models/{name}/{self.revision}"
 
 
 class PreloadSettings(Section):
@@ -536,7 +572,8 @@ class ModelServerSettings(Section):
     gpus: Whole = Field(ge=1, description="GPUs of one pod, and vLLM's tensor-parallel size.")
     image: str = Field(
         default=versions.VLLM_IMAGE,
-        description="Image with vLLM that runs as uid 2000, with a tag or a digest.",
+        description="Image with vLLM that runs as uid 2000: with a tag, whose digest `make pin-images` looks up, or "
+        "with a digest of your own.",
     )
     args: list[Annotated[str, StringConstraints(min_length=1)]] = Field(
         default=[], description="Further arguments of `vllm serve`."
@@ -546,14 +583,13 @@ class ModelServerSettings(Section):
     @field_validator("image")
     @classmethod
     def _tagged(cls, value: str) -> str:
-        found = re.fullmatch(_IMAGE, value, re.ASCII)
+        found = images.parse(value)
         if not found:
             raise _refuse(f"{value!r} is no image reference; use one like {versions.VLLM_IMAGE}")
-        tag = found["tag"] or ""
-        if not found["digest"] and tag in ("", "latest"):
+        if not found.digest and found.tag in ("", "latest"):
             raise _refuse(f"{value!r} has no fixed tag; use one like {versions.VLLM_IMAGE}")
-        release = re.match(r"v(\d+)\.(\d+)", tag)
-        if found["name"].endswith("vllm/vllm-openai") and release and (int(release[1]), int(release[2])) < (0, 25):
+        release = re.match(r"v(\d+)\.(\d+)", found.tag)
+        if found.repository.endswith("vllm/vllm-openai") and release and (int(release[1]), int(release[2])) < (0, 25):
             raise _refuse(f"{value!r} runs as root; vllm-openai images run as uid 2000 from v0.25 on")
         return value
 
@@ -802,10 +838,44 @@ def _the_models_fit_on_the_file_system(draft: Draft) -> Iterator[Finding]:
 @_rule("models")
 def _no_model_lies_in_another_one(draft: Draft) -> Iterator[Finding]:
     for name, model in draft.models.items():
+        own, source = model.path(name), model.source.removeprefix("path:")
+        if model.kind == "path" and not model.in_place and _lie_in_one_another(own, source):
+            text = f"{source} is, lies in or holds the model's own folder {own}; set inPlace: true, or use another"
+            yield Finding(_key("models", name, "source"), text)
         for other, outer in draft.models.items():
-            if name != other and f"{model.path}/".startswith(f"{outer.path}/"):
-                text = f"{model.path} is, or lies in, the folder of {other}; use a folder of its own"
+            if name != other and f"{own}/".startswith(f"{outer.path(other)}/"):
+                text = f"{own} is, or lies in, the folder of {other}; use a folder of its own"
                 yield Finding(_key("models", name, "source"), text)
+
+
+def _lie_in_one_another(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+@_rule("models")
+def _sources_that_can_move_are_said(draft: Draft) -> Iterator[Finding]:
+    for name, model in draft.models.items():
+        revision = model.source.partition("@")[2]
+        if model.kind == "hf" and not re.fullmatch(r"[0-9a-f]{40}", revision):
+            text = (
+                f"{revision} can come to mean another commit, and a Job that runs again is then refused; name a commit"
+            )
+            yield Finding(_key("models", name, "source"), text, refuses=False)
+
+
+@_rule("models", "model_servers")
+def _images_that_run_by_their_tag_are_said(draft: Draft) -> Iterator[Finding]:
+    used = {_key("storage"): versions.TOOLS_IMAGE}
+    if draft.models:
+        used[_key("models")] = versions.VLLM_IMAGE
+    used |= {_key("modelServers", name, "image"): server.image for name, server in draft.model_servers.items()}
+    try:
+        for key, image in used.items():
+            if "@" not in images.applied(image):
+                text = f"{image} runs by its tag, which can come to mean another image; run `make pin-images`"
+                yield Finding(key, text, refuses=False)
+    except images.LockError as error:
+        yield Finding(images.LOCK_NAME, str(error))
 
 
 @_rule("plugins")

@@ -148,6 +148,15 @@ def copy_seconds(model_gib: int, file_system_mib_per_second: int, pods: int) -> 
     return math.ceil(model_gib * 1024 / min(512, share / 2))
 
 
+def publish_seconds(model_gib: int) -> int:
+    """Seconds after which publishing is given up: half an hour for node and image, and the model at 32 MiB/s.
+
+    That is far below what S3 and Hugging Face give, and covers the second read, in which each block is hashed: a Job
+    that hangs costs a CPU node, one that is given up too early costs the download.
+    """
+    return 1800 + model_gib * 1024 // 32
+
+
 def progress_deadline_seconds(model_gib: int, file_system_mib_per_second: int, pods: int) -> int:
     """Seconds until a roll-out counts as failed: 1200 for node and image, the copy, and the startup probe's budget."""
     copy = copy_seconds(model_gib, file_system_mib_per_second, pods)

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from infra import versions
+from infra import images, versions
 from infra.namespaces import MODELS_NAMESPACE, STORAGE_INIT_ACCOUNT, SYSTEM_NAMESPACE
 from infra.settings import StorageSettings
 
@@ -232,7 +232,7 @@ def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.Resourc
                     "containers": [
                         {
                             "name": "storage-init",
-                            "image": versions.TOOLS_IMAGE,
+                            "image": images.applied(versions.TOOLS_IMAGE),
                             "command": [
                                 "sh",
                                 "-euc",

@@ -1,6 +1,7 @@
 """Every chart and image that an environment runs, once, by version tag.
 
-A digest is never typed here: what a tag stood for is a fact of the registry, not of this file.
+A digest is never typed here: what a tag stood for is a fact of the registry, which `make pin-images` asks, and stands
+in `stacks/images.lock.json` (see `infra.images`).
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ KUBERNETES = "1.35"
 VLLM_IMAGE = "docker.io/vllm/vllm-openai:v0.33.0"
 # A slim Python with a shell: one-off Jobs on CPU nodes.
 TOOLS_IMAGE = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
+IMAGES = (VLLM_IMAGE, TOOLS_IMAGE)
 
 
 class Chart(NamedTuple):

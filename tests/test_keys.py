@@ -13,6 +13,9 @@ from tests import recording
 ROLE = "arn:aws:iam::111122223333:role/other"
 ENTRY = {"roleArn": ROLE, "policy": "view", "namespaces": ["models"]}
 
+HUB = {"source": "hf://org/name@main", "revision": "1", "sizeGib": 9}
+FOLDER = {"source": "path:/fsx/o", "revision": "1", "sizeGib": 9}
+
 # For each key a second good value; with what must change beside it for the stack to stay good.
 CHANGES: dict[str, dict[str, Any]] = {
     "aws:region": {
@@ -58,11 +61,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "faststart:storage.efa": {"faststart:storage.efa": False},
     "faststart:storage.protect": {"faststart:storage.protect": False},
     "faststart:models.<name>.source": {"faststart:models.qwen3-235b-a22b.source": "path:/fsx/elsewhere"},
+    "faststart:models.<name>.allowPickle": {"faststart:models.qwen3-235b-a22b.allowPickle": True},
+    "faststart:models.<name>.tokenSecret": {"faststart:models.other": HUB | {"tokenSecret": "hub"}},
+    "faststart:models.<name>.inPlace": {"faststart:models.other": FOLDER | {"inPlace": True}},
     "faststart:models.<name>.revision": {"faststart:models.qwen3-235b-a22b.revision": "other"},
     "faststart:models.<name>.sizeGib": {"faststart:models.qwen3-235b-a22b.sizeGib": 300},
     "faststart:models.<name>.files": {"faststart:models.qwen3-235b-a22b.files": ["*.safetensors", "*.json"]},
     "faststart:modelServers.<name>.model": {
-        "faststart:models.other": {"source": "path:/fsx/o", "revision": "1", "sizeGib": 9},
+        "faststart:models.other": FOLDER,
         "faststart:modelServers.qwen3.model": "other",
     },
     "faststart:modelServers.<name>.nodeGroup": {
@@ -89,6 +95,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 PROVIDER_KEYS = {"aws:allowedAccountIds", "aws:assumeRoles"}
 # Keys whose effect shows only beside another value than the stack's.
 BASES: dict[str, dict[str, Any]] = {
+    "faststart:models.<name>.tokenSecret": {"faststart:models.other": HUB},
+    "faststart:models.<name>.inPlace": {"faststart:models.other": FOLDER},
     "faststart:cluster.endpoint.cidrs": CHANGES["faststart:cluster.endpoint.public"],
     "faststart:cluster.access.entries.<name>.policy": CHANGES["faststart:cluster.access.entries.<name>.roleArn"],
     "faststart:cluster.access.entries.<name>.namespaces": CHANGES["faststart:cluster.access.entries.<name>.roleArn"],

@@ -102,7 +102,7 @@ def test_pods_that_serve_are_restricted(stack: Recording) -> None:
 def test_only_the_storage_init_job_goes_beyond_restricted_and_only_in_what_it_needs(stack: Recording) -> None:
     breaches = {name: restricted_problems(pod) for name, pod in pods_in(stack, "faststart-system").items()}
 
-    assert breaches == {
+    assert {name: found for name, found in breaches.items() if found} == {
         "claims-init": [
             "storage-init: runAsNonRoot",
             "storage-init: runAsUser",

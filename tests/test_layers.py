@@ -8,20 +8,20 @@ import pytest
 from tests.recording import ROOT
 
 LAYERS = [
-    {"infra", "infra.instance_types", "infra.versions"},
+    {"infra", "infra.images", "infra.instance_types", "infra.versions"},
     {"infra.sizing"},
     {"infra.settings"},
-    {"infra.iam", "infra.key_reference"},
+    {"infra.iam", "infra.key_reference", "infra.stack_files"},
     {"infra.network", "infra.cluster", "infra.namespaces"},
     {"infra.node_groups", "infra.storage"},
     {"infra.plugins"},
     {"workloads.programs"},
-    {"workloads.model_server"},
+    {"workloads.model_server", "workloads.published_model"},
     {"workloads.next_commands"},
     {"__main__"},
 ]
 # Programs that run in pods: they know nothing of the rest.
-POD_PROGRAMS = {"modelfolder", "preload"}
+POD_PROGRAMS = {"modelfolder", "preload", "publish"}
 
 
 def modules() -> dict[str, Path]:
@@ -68,6 +68,13 @@ def test_no_component_asks_aws_for_anything() -> None:
         looks = {one for one in names if one.startswith(("get_", "lookup"))}
         assert looks <= {"get_stack", "get_default", "get_config_env", "get_close_matches"}, name
         assert "boto3" not in imported(path), name
+
+
+def test_the_program_reaches_no_network_of_its_own() -> None:
+    """What registries say is asked by `make pin-images` and kept in the lock file."""
+    for name, path in modules().items():
+        packages = {one.partition(".")[0] for one in imported(path)}
+        assert not packages & {"pins", "revisions", "requests", "urllib", "urllib3", "http", "socket"}, name
 
 
 def test_no_resource_is_made_inside_apply() -> None:

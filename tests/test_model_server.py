@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infra import images
 from infra.instance_types import GIB
 from tests import recording
 from tests.recording import Recording
@@ -29,7 +30,7 @@ SEVERAL: dict[str, Any] = {
         "idle": {"instanceType": "p5.48xlarge", "size": SIZE},
     },
     "faststart:models": {
-        "large": {"source": "path:/fsx/models/large/1", "revision": "1", "sizeGib": 250},
+        "large": {"source": "path:/fsx/large", "revision": "1", "sizeGib": 250, "inPlace": True},
         "small": {"source": "path:/fsx/else/where", "revision": "v2", "sizeGib": 30, "files": ["*.json", "a-*/b?"]},
     },
     "faststart:modelServers": {
@@ -65,6 +66,9 @@ class Rendered:
         settings = self.run.settings
         self.config = settings.model_servers[server]
         self.model = settings.models[self.config.model]
+        name, revision = self.config.model, self.model.revision
+        # contracts.md, "Lustre"; a model that is sealed in place is where its source is.
+        self.path = "/fsx/large" if self.model.in_place else f"/fsx/models/{name}/{revision}"
         self.storage = settings.storage
         self.instance_type = settings.node_groups[self.config.node_group].facts
         self.team = settings.team
@@ -105,7 +109,7 @@ def test_preload_is_told_all_that_the_stack_can_say_of_a_copy(server: Rendered) 
     copy = server.config.preload
 
     assert server.preload["args"] == [
-        server.model.source.removeprefix("path:"),
+        server.path,
         "/models/current",
         *("--parallel", str(copy.parallel_copies)),
         *("--write", copy.write),
@@ -133,11 +137,12 @@ def test_preload_s_arguments_word_for_word(name: str, said: str) -> None:
 
 
 def test_preload_runs_the_program_that_its_config_map_carries(server: Rendered) -> None:
-    data = server.run.one(CONFIG_MAP).inputs["data"]
+    (carried,) = [one.inputs for one in server.run.of(CONFIG_MAP) if one.inputs["metadata"]["namespace"] == "models"]
+    data = carried["data"]
     config_map = server.volumes["program"]["configMap"]
     environment = {one["name"]: one["value"] for one in server.preload["env"]}
 
-    assert config_map["name"] == server.run.one(CONFIG_MAP).inputs["metadata"]["name"] == "faststart-preload"
+    assert config_map["name"] == carried["metadata"]["name"] == "faststart-preload"
     assert {item["key"] for item in config_map["items"]} == data.keys()
     assert {item["path"] for item in config_map["items"]} >= {"preload/__main__.py", "modelfolder/__init__.py"}
     assert all(item["path"] == item["key"].replace(".", "/", 1) for item in config_map["items"])
@@ -154,7 +159,7 @@ def test_vllm_reads_only_the_copy_and_has_no_mount_of_lustre(server: Rendered) -
 
     assert server.vllm["command"] == ["vllm", "serve"]
     assert server.vllm["args"][0] == "/models/current"
-    assert server.vllm["image"] == server.preload["image"] == server.config.image
+    assert server.vllm["image"] == server.preload["image"] == images.applied(server.config.image)
     assert mounts["/models/current"] == {"mountPath": "/models/current", "name": "scratch", "readOnly": True}
     assert not any("persistentVolumeClaim" in server.volumes[mount["name"]] for mount in mounts.values())
 

@@ -1,7 +1,6 @@
 """What must stand before what: GPU nodes come last, since every minute that they wait is paid for."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -96,10 +95,12 @@ def test_who_uses_a_role_waits_for_all_of_its_policies_and_loses_them_last(stack
         assert [one.urn for one in using if not granted <= one.depends_on] == []
         users[role.name] = {one.name for one in using}
 
+    models = stack.settings.models
     assert users == {
         "cluster-cni": {"cluster-vpc-cni"},
         "nodes-role": {group.name for group in stack.of(NODE_GROUP)},
         **({"plugins-fsx-csi": {"plugins-fsx-csi"}} if csi_releases(stack) else {}),
+        **{f"{name}-publish": {f"{name}-publish"} for name, model in models.items() if model.kind == "s3"},
     }
 
 
@@ -162,24 +163,33 @@ def test_what_lives_in_the_cluster_hangs_on_an_output_of_it_so_that_destroy_take
         assert cluster.urn in one.depends_on or cluster.urn in stack.before(one)
 
 
-def test_gpu_nodes_wait_for_the_publishing_of_the_models_they_serve_and_of_no_others(tmp_path: Path) -> None:
-    nothing = "{model: [] for model in settings.models}"
-    source = (recording.ROOT / "__main__.py").read_text()
-    assert source.count(nothing) == 1
-    program = tmp_path / "__main__.py"
-    program.write_text(
-        source.replace(
-            nothing, '{model: [pulumi.CustomResource("test:index:Publishing", model)] for model in settings.models}'
-        )
-    )
+def test_gpu_nodes_wait_for_the_publishing_of_the_models_they_serve_and_of_no_others() -> None:
     config = recording.stack_config("article")
-    other = {"source": "path:/fsx/models/other/1", "revision": "1", "sizeGib": 1}
-    config["faststart:models"]["other"] = other
+    config["faststart:models"]["other"] = {"source": "s3://bucket/other", "revision": "1", "sizeGib": 1}
     config["faststart:nodeGroups"]["idle"] = config["faststart:nodeGroups"]["p5"]
 
-    run = recording.run("article", config, program)
+    run = recording.run("article", config)
 
-    jobs = {one.name: one.urn for one in run.of("test:index:Publishing")}
+    jobs = {one.name: one.urn for one in run.of("kubernetes:batch/v1:Job") if one.name.endswith("-publish")}
     groups = {group.name: run.before(group) for group in gpu_groups(run)}
-    assert {name for name, urn in jobs.items() if urn in groups["p5"]} == {"qwen3-235b-a22b"}
+    assert {name for name, urn in jobs.items() if urn in groups["p5"]} == {"qwen3-235b-a22b-publish"}
     assert {name for name, urn in jobs.items() if urn in groups["idle"]} == set()
+
+
+def test_publishing_waits_for_what_it_needs_and_for_no_plugin_of_the_gpu_nodes(stack: Recording) -> None:
+    for job in stack.of("kubernetes:batch/v1:Job"):
+        if not job.name.endswith("-publish"):
+            continue
+        before = stack.before(job)
+        releases = {one.urn for one in stack.of(RELEASE)}
+        assert releases & before == {one.urn for one in csi_releases(stack)}
+        assert stack.one("aws:fsx/lustreFileSystem:LustreFileSystem").urn in before
+        assert stack.one("kubernetes:batch/v1:Job", "claims-init").urn in before
+        assert stack.one(NODE_GROUP, "system").urn in before
+        assert {group.urn for group in gpu_groups(stack)} & before == set()
+
+
+def test_who_publishes_from_a_bucket_waits_for_its_permission(stack: Recording) -> None:
+    for association in stack.of("aws:eks/podIdentityAssociation:PodIdentityAssociation"):
+        if association.name.endswith("-publish"):
+            assert association.urn in stack.before(stack.one("kubernetes:batch/v1:Job", association.name))

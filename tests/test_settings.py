@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.alias_generators import to_snake
 
-from infra import sizing
+from infra import images, sizing, versions
 from infra.instance_types import CPU_TYPES, GPU_TYPES, INSTANCE_TYPES
 from infra.settings import Finding, Settings, _value, check
 from tests import recording
+from tests.registry_support import write_lock
 
 ROLE = "arn:aws:iam::111122223333:role/deploy"
 AWS: dict[str, Any] = {"region": "us-east-1", "allowedAccountIds": ["111122223333"]}
@@ -26,14 +28,17 @@ STACK: dict[str, Any] = {
     },
     "storage": {"capacityGib": 14400, "throughput": 1000, "efa": True},
     "models": {
-        "large": {"source": "path:/fsx/models/large/1", "revision": "1", "sizeGib": 440},
-        "small": {"source": "path:/fsx/models/small/1", "revision": "1", "sizeGib": 15},
+        "large": {"source": "path:/fsx/models/large/1", "inPlace": True, "revision": "1", "sizeGib": 440},
+        "small": {"source": "path:/fsx/models/small/1", "inPlace": True, "revision": "1", "sizeGib": 15},
     },
     "modelServers": {
         "big": {"model": "large", "nodeGroup": "p5", "gpus": 8},
         "tiny": {"model": "small", "nodeGroup": "g6", "gpus": 1},
     },
 }
+BUCKET = {"source": "s3://bucket/large", "revision": "1", "sizeGib": 440}
+HUB = {"source": f"hf://org/name@{'0' * 40}", "revision": "1", "sizeGib": 440}
+FOLDER = {"source": "path:/fsx/s3/large", "revision": "1", "sizeGib": 440}
 DELETE = object()
 
 
@@ -223,14 +228,29 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         {"storage": {"capacityGib": 1200, "throughput": 125, "efa": False}},
     ),
     # Models.
-    ({"models.large.source": "s3://b/p"}, "models.large.source", "path:/fsx/", {"models.large.source": "path:/fsx/x"}),
+    ({"models.large.source": "gs://b/p"}, "models.large.source", "s3://bucket/prefix", {"models.large": BUCKET}),
+    ({"models.large": BUCKET | {"source": "s3://B/p"}}, "models.large.source", "no prefix in a bucket", {"models.large": BUCKET | {"source": "s3://bucket"}}),
+    ({"models.large": BUCKET | {"source": "s3://bucket/a b"}}, "models.large.source", "no prefix in a bucket", {"models.large": BUCKET | {"source": "s3://bucket/a/"}}),
+    ({"models.large": BUCKET | {"source": "s3://bucket/a/../b"}}, "models.large.source", "no prefix in a bucket", {}),
+    ({"models.large": BUCKET | {"source": "s3://bucket/$(HOME)"}}, "models.large.source", "no prefix in a bucket", {}),
+    ({"models.large": HUB | {"source": "hf://org/name"}}, "models.large.source", "hf://org/name@revision", {"models.large": HUB}),
+    ({"models.large": HUB | {"source": "hf://a/b/c@main"}}, "models.large.source", "hf://org/name@revision", {"models.large": HUB | {"source": "hf://gpt2@main"}}),
+    ({"models.large": HUB | {"source": "hf://org/name@a b"}}, "models.large.source", "hf://org/name@revision", {"models.large": HUB | {"source": "hf://org/name@refs/pr/1"}}),
+    ({"models.large": BUCKET | {"inPlace": True}}, "models.large.inPlace", "of no use", {"models.large": BUCKET | {"inPlace": False}}),
+    ({"models.large": BUCKET | {"tokenSecret": "hub"}}, "models.large.tokenSecret", "of no use", {"models.large": HUB | {"tokenSecret": "hub"}}),
+    ({"models.large": HUB | {"tokenSecret": "Hub"}}, "models.large.tokenSecret", "name of a Secret", {}),
+    ({"models.large.inPlace": False}, "models.large.source", "set inPlace: true", {"models.large": FOLDER}),
+    ({"models.large": FOLDER | {"source": "path:/fsx/models"}}, "models.large.source", "path:/fsx/<folder>", {}),
+    ({"models.large": FOLDER | {"source": "path:/fsx/models/large"}}, "models.large.source", "set inPlace: true", {}),
+    ({"models.large": FOLDER | {"source": "path:/fsx/models/large/1/sub"}}, "models.large.source", "set inPlace: true", {}),
     ({"models.large.source": "path:/data/x"}, "models.large.source", "path:/fsx/", {}),
     ({"models.large.source": "path:/fsx/../etc"}, "models.large.source", "path:/fsx/", {}),
-    ({"models.large.source": "path:/fsx/.faststart/staging"}, "models.large.source", "path:/fsx/models", {}),
+    ({"models.large.source": "path:/fsx/.faststart/staging"}, "models.large.source", "path:/fsx/<folder>", {}),
     ({"models.small.source": "path:/fsx/models/large/1"}, "models.small.source", "the folder of large", {}),
-    ({"models.large.source": "path:/fsx/models"}, "models.large.source", "<model>/<revision>", {}),
-    ({"models.large.source": "path:/fsx/a\n/b"}, "models.large.source", "<model>/<revision>", {}),
-    ({"models.large.source": "path:/fsx/$(HOME)"}, "models.large.source", "<model>/<revision>", {}),
+    ({"models.large.source": "path:/fsx/models"}, "models.large.source", "path:/fsx/<folder>", {}),
+    ({"models.large.source": "path:/fsx/a\n/b"}, "models.large.source", "path:/fsx/<folder>", {}),
+    ({"models.large.source": "path:/fsx/$(HOME)"}, "models.large.source", "path:/fsx/<folder>", {}),
+    ({"models.large": HUB, "models.small.source": "path:/fsx/models/large/1"}, "models.small.source", "the folder of large", {}),
     ({"models.small.source": "path:/fsx/models/large/1/x"}, "models.small.source", "lies in, the folder of large", {}),
     ({"models.large.revision": "-"}, "models.large.revision", "revision", {"models.large.revision": "v1.0_b"}),
     ({"models.large.revision": 2507}, "models.large.revision", "put it in quotes", {"models.large.revision": "2507"}),
@@ -363,7 +383,7 @@ def test_a_stack_that_does_not_pin_region_account_and_tags_is_refused(aws: dict[
 
 UNKNOWN = [
     "networks", "network.cidrBlock", "cluster.endpoint.private", "cluster.access.previewRole", "systemNodes.type",
-    "nodeGroups.p5.type", "nodeGroups.p5.amiRelease", "nodeGroups.p5.size.wanted", "storage.allowTcp", "models.large.allowPickle",
+    "nodeGroups.p5.type", "nodeGroups.p5.amiRelease", "nodeGroups.p5.size.wanted", "storage.allowTcp", "models.large.currentRevision",
     "modelServers.big.load", "modelServers.big.preload.mode", "plugins.gpu", "mirrors.images", "observability", "iam",
 ]  # fmt: skip
 
@@ -512,7 +532,11 @@ def test_a_copy_that_is_forced_through_too_little_memory_warns(
     assert refusals(changes) == []
 
 
-def test_a_stack_over_tcp_with_deploy_role_and_named_ranges_warns_only_of_what_aws_chooses() -> None:
+def test_a_stack_over_tcp_with_deploy_role_named_ranges_and_pinned_images_warns_only_of_what_aws_chooses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "LOCK", tmp_path / "images.lock.json")
+    write_lock(images.LOCK, dict.fromkeys(versions.IMAGES, f"sha256:{'0' * 64}"))
     changes = {
         "storage.efa": False,
         "cluster.access.deployRole": ROLE,

@@ -14,7 +14,7 @@ CAPABILITIES = "+chown,+dac_override"
 
 
 def command(root: Path) -> list[str]:
-    (container,) = recording.run("article").one(JOB).inputs["spec"]["template"]["spec"]["containers"]
+    (container,) = recording.run("article").one(JOB, "claims-init").inputs["spec"]["template"]["spec"]["containers"]
     return [part.replace("/fsx", str(root)) for part in container["command"]]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra import sizing
+from infra import images, sizing
 from infra.instance_types import GIB, InstanceType
 from infra.namespaces import MODEL_SERVER_ACCOUNT, MODELS_NAMESPACE, PRELOAD_PROGRAM
 from infra.node_groups import GPU_TAINT, NODE_GROUP_LABEL
@@ -36,6 +36,7 @@ class ModelServerArgs:
     Attributes:
         settings: One entry of the stack's `modelServers` section.
         model: The model that it serves.
+        model_path: The model's folder, as pods see it.
         instance_type: The type of the nodes that it runs on.
         file_system_mib_per_second: What the file system gives all clients together, in MiB/s, at the least.
         claim_name: The read-only claim on the models.
@@ -46,6 +47,7 @@ class ModelServerArgs:
 
     settings: ModelServerSettings
     model: ModelSettings
+    model_path: str
     instance_type: InstanceType
     file_system_mib_per_second: int
     claim_name: pulumi.Input[str]
@@ -145,10 +147,10 @@ def _preload(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
     """Copies the model from Lustre to NVMe; without a memory limit, which would evict the copy from the page cache."""
     return {
         "name": "preload",
-        "image": args.settings.image,
+        "image": images.applied(args.settings.image),
         "command": ["python3", "-S", "-m", "preload"],
         "args": [
-            args.model.path,
+            args.model_path,
             MODEL_PATH,
             "--parallel",
             str(args.settings.preload.parallel_copies),
@@ -183,7 +185,7 @@ def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
     settings = args.settings
     return {
         "name": "vllm",
-        "image": settings.image,
+        "image": images.applied(settings.image),
         "command": ["vllm", "serve"],
         "args": [
             MODEL_PATH,
@@ -232,9 +234,8 @@ def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
 
 
 def _volumes(args: ModelServerArgs) -> list[k8s.core.v1.VolumeArgsDict]:
-    items: list[k8s.core.v1.KeyToPathArgsDict] = [
-        {"key": key, "path": path} for key, path in programs.config_map_items("preload")
-    ]
+    (files,) = programs.mounted("preload").values()
+    items: list[k8s.core.v1.KeyToPathArgsDict] = [{"key": key, "path": path} for key, path in files]
     shared_memory_gib = sizing.shared_memory_gib(args.instance_type)
     return [
         {"name": "models", "persistent_volume_claim": {"claim_name": args.claim_name, "read_only": True}},

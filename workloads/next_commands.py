@@ -9,13 +9,8 @@ from workloads.model_server import PORT
 
 def next_commands(settings: Settings) -> list[str]:
     """The commands, in the order in which they make sense; they need kubectl and the AWS CLI."""
-    cluster, region, role = settings.cluster.name, settings.aws.region, settings.cluster.access.deploy_role
     kubectl = f"kubectl --namespace {MODELS_NAMESPACE}"
-    as_role = f" --role-arn {role}" if role else ""
-    commands = [
-        f"aws eks update-kubeconfig --name {cluster} --region {region}{as_role}",
-        f"{kubectl} get pods --output wide",
-    ]
+    commands = [update_kubeconfig(settings), f"{kubectl} get pods --output wide"]
     for name, server in settings.model_servers.items():
         commands += [
             f"{kubectl} logs deployment/faststart-{name} --container preload --follow",
@@ -23,6 +18,13 @@ def next_commands(settings: Settings) -> list[str]:
             _completion(server.model),
         ]
     return commands
+
+
+def update_kubeconfig(settings: Settings) -> str:
+    """The command that lets kubectl's current context be the stack's cluster."""
+    cluster, region, role = settings.cluster.name, settings.aws.region, settings.cluster.access.deploy_role
+    as_role = f" --role-arn {role}" if role else ""
+    return f"aws eks update-kubeconfig --name {cluster} --region {region}{as_role}"
 
 
 def _completion(model: str) -> str:

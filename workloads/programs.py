@@ -1,4 +1,4 @@
-"""The programs that run in pods, as data of one ConfigMap each: the code is read here and mounted there.
+"""The programs that run in pods, as data of ConfigMaps: the code is read here and mounted there.
 
 `python -m workloads.programs PROGRAM FILE` writes one as a single file, for use elsewhere (`docs/preload.md`).
 """
@@ -9,12 +9,18 @@ from pathlib import Path
 
 MOUNT_PATH = "/opt/faststart"
 
-# What each program carries beside itself.
-_PACKAGES = {"preload": ("preload", "modelfolder")}
+# The packages in each program's ConfigMap, and the programs whose ConfigMaps are mounted for it.
+_PACKAGES = {"preload": ("preload", "modelfolder"), "publish": ("publish",)}
+_MOUNTED = {"preload": ("preload",), "publish": ("publish", "preload")}
+
+
+def config_map_name(program: str) -> str:
+    """Name of a program's ConfigMap, the same in every namespace."""
+    return f"faststart-{program}"
 
 
 def config_map_data(program: str) -> dict[str, str]:
-    """The files of a program, by ConfigMap key `<package>.<file>`.
+    """What a program's ConfigMap holds, by key `<package>.<file>`: at most 256 KiB.
 
     Args:
         program: The program's package under `workloads/`.
@@ -25,9 +31,14 @@ def config_map_data(program: str) -> dict[str, str]:
     return {f"{path.parent.name}.{path.name}": path.read_text(encoding="utf-8") for path in _files(program)}
 
 
-def config_map_items(program: str) -> list[tuple[str, str]]:
-    """Where each key of `config_map_data` is mounted below `MOUNT_PATH`, as (key, path)."""
-    return [(f"{path.parent.name}.{path.name}", f"{path.parent.name}/{path.name}") for path in _files(program)]
+def mounted(program: str) -> dict[str, list[tuple[str, str]]]:
+    """What is mounted at `MOUNT_PATH` to run a program: names of ConfigMaps, and of each (key, path) of its files."""
+    return {
+        config_map_name(one): [
+            (f"{path.parent.name}.{path.name}", f"{path.parent.name}/{path.name}") for path in _files(one)
+        ]
+        for one in _MOUNTED[program]
+    }
 
 
 def write_archive(program: str, target: Path) -> None:
@@ -38,7 +49,11 @@ def write_archive(program: str, target: Path) -> None:
         target: The file, overwritten if it is there.
     """
     start = f"import sys\nfrom {program}.program import main\nsys.exit(main(sys.argv[1:]))\n"
-    members = {f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8") for path in _files(program)}
+    members = {
+        f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8")
+        for one in _MOUNTED[program]
+        for path in _files(one)
+    }
     with target.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.instance_types import GIB, INSTANCE_TYPES
 from rehearsal import manifests
 from rehearsal.events import Step
 from rehearsal.runner import Rehearsal, Run
+from tests import recording
 from tests.engine.conftest import Life
 
 pytestmark = pytest.mark.engine
@@ -152,6 +154,19 @@ def test_gpu_nodes_start_after_all_that_their_servers_wait_for(life: Life) -> No
     gpu_nodes = steps(life["up"], "create", NODE_GROUP, is_gpu)
     for type_ in BEFORE_GPU_NODES:
         assert ended_before(steps(life["up"], "create", type_), gpu_nodes), type_
+
+
+def test_gpu_nodes_start_when_their_models_are_published_and_not_before(life: Life) -> None:
+    jobs = steps(life["up"], "create", JOB, lambda step: step.name.endswith("-publish"))
+    gpu_nodes = steps(life["up"], "create", NODE_GROUP, is_gpu)
+
+    assert ended_before(jobs, gpu_nodes)
+    stack = recording.stack_settings(life.stack)
+    bandwidth = INSTANCE_TYPES[stack.system_nodes.instance_type].network_gbps * 1e9 / 8
+    gpus = sum(group.size.desired * group.facts.gpus for group in stack.node_groups.values())
+    size = sum(model.size_gib for model in stack.models.values()) * GIB
+    # Once in from the source, once more out of Lustre to be hashed.
+    print(f"{life.stack}: {2 * size / bandwidth / 3600 * gpus:.1f} GPU hours not paid for, at the CPU node's baseline")
 
 
 def test_the_network_addons_stand_before_any_node(life: Life) -> None:
