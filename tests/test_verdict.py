@@ -22,6 +22,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from modelfolder import pickles, structure
+from modelfolder import safetensors as safetensors_files
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import TRANSIENT, Patience
 from modelfolder.source import look
@@ -184,6 +185,9 @@ DAMAGED = {
     "shard cut in its header": Damaged({SECOND: TWO[:40]}, SECOND, "is cut or no safetensors file"),
     "shard with trailing bytes": Damaged({SECOND: TWO + b"\0"}, SECOND, "its header describes"),
     "shard of zeros": Damaged({SECOND: bytes(4000)}, SECOND, "its header cannot be read"),
+    "header of another encoding": Damaged(
+        {SECOND: (6).to_bytes(8, "little") + "{}".encode("utf-16")}, SECOND, "its header cannot be read"
+    ),
     "an error page in place of a shard": Damaged({SECOND: b"<!DOCTYPE html>"}, SECOND, "is cut or no safetensors file"),
     "tensors overlap": Damaged(
         {
@@ -224,6 +228,11 @@ DAMAGED = {
     ),
     "more numbers than 64 bits count": Damaged(
         {SECOND: replaced("head", "shape", [1 << 40, 1 << 40, 0])}, SECOND, "is badly written or has a changed header"
+    ),
+    "more numbers than 64 bits count, of a type of the future": Damaged(
+        {SECOND: packed({"x": {"dtype": "F2", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 1]}}, 1)},
+        SECOND,
+        "is badly written or has a changed header",
     ),
     "metadata that is no text": Damaged(
         {
@@ -306,6 +315,9 @@ DAMAGED = {
     "tokenizer cut": Damaged(
         {"tokenizer.json": b'{"model": {"vocab": {"a": 1,'}, "tokenizer.json", "is cut or no JSON"
     ),
+    "an error page in place of a tokenizer": Damaged(
+        {"tokenizer.json": b"<html>{}"}, "tokenizer.json", "is cut or no JSON"
+    ),
     "extra consolidated at top": Damaged(
         {"consolidated-00001.safetensors": ONE},
         "consolidated-00001.safetensors",
@@ -329,6 +341,15 @@ DAMAGED = {
     "torch zip cut": Damaged(
         {**NO_WEIGHTS, "pytorch_model.bin": torch_zip()[:-30]}, "pytorch_model.bin", "is cut: a zip archive"
     ),
+    "cut part that some models load": Damaged(
+        {"sparse_linear.pt": torch_zip()[:-30]}, "sparse_linear.pt", "is cut: a zip archive", MAY
+    ),
+    "cut part in a subfolder": Damaged(
+        {"2_Dense/config.json": b"{}", "2_Dense/model.safetensors": ONE[:-1]},
+        "2_Dense/model.safetensors",
+        "cut or badly written",
+        MAY,
+    ),
     "cut file that vLLM does not open": Damaged(
         {"original/model.safetensors": WHOLE[:-1]}, "original/model.safetensors", "cut or badly written", LOADS
     ),
@@ -344,7 +365,7 @@ def test_what_is_damaged_is_refused_with_its_code_and_the_summary_tells_what_vll
     verdict = judged(tmp_path, {**MODEL, **row.changed})
     about = None if row.file is None else row.file.encode()
     refused = [finding for finding in verdict.findings if finding.code is not None]
-    (found, *_) = [finding for finding in refused if finding.file == about]
+    (found,) = [finding for finding in refused if finding.file == about]
     assert (found.code, row.says in found.message) == (row.code, True), found.message
     assert verdict.findings[0].code is not None
     assert verdict.summary.startswith(row.summary)
@@ -395,6 +416,23 @@ ODD = {
             "consolidated.safetensors.index.json": index(
                 {name: file.replace("model", "consolidated") for name, file in MAP.items()}
             ),
+        }
+    ),
+    "an index of Mistral's layout and a file that it does not name": Odd(
+        {
+            **NO_WEIGHTS,
+            **MISTRAL,
+            "consolidated-old.safetensors": ONE,
+            "consolidated.safetensors.index.json": index(dict.fromkeys(MAP, "consolidated.safetensors")),
+        },
+        None,
+        "beside the mistral set, 2.1 kB in 1 files: consolidated-old.safetensors",
+    ),
+    "an index of those parts that are there": Odd(
+        {
+            **NO_WEIGHTS,
+            **dict.fromkeys(DEEPSEEK[:1], WHOLE),
+            INDEX: index(dict.fromkeys(MAP, DEEPSEEK[0])),
         }
     ),
     "bin files with an index": Odd(
@@ -549,22 +587,31 @@ def test_the_summary_says_what_vllm_was_seen_to_do(tmp_path, name):
         assert verdict.summary == "vLLM would load 2 safetensors files, 4.0 kB BF16+F32, LlamaForCausalLM"
 
 
+def test_what_is_refused_is_not_said_again_as_a_note(tmp_path):
+    verdict = judged(tmp_path, MODEL, **{INDEX: index(THIRTY)})
+    assert [finding.file for finding in verdict.findings if "names 30 of 30" in finding.message] == [INDEX.encode()]
+
+
 def test_the_worst_comes_first_then_warnings_each_in_the_order_of_paths(tmp_path):
-    files = {
-        "z.safetensors": b"cut",
-        "original/a.safetensors": b"cut",
-        "config.json": b"{}",
-        "generation_config.json": None,
-    }
-    verdict = judged(tmp_path, {**MODEL, **files, SECOND: TWO[:-1]})
+    cut = dict.fromkeys(["a/original/a.safetensors", "z.safetensors"], b"cut")
+    files = {**MODEL, **cut, "config.json": b"{}", "generation_config.json": None, SECOND: TWO[:-1]}
+    verdict = judged(tmp_path, files)
     assert [(finding.file, finding.code) for finding in verdict.findings] == [
         (b"config.json", Exit.DAMAGED),
         (SECOND.encode(), Exit.DAMAGED),
-        (b"original/a.safetensors", Exit.DAMAGED),
+        (b"a/original/a.safetensors", Exit.DAMAGED),
         (b"z.safetensors", Exit.DAMAGED),
         (None, None),
     ]
     assert verdict.summary.endswith("fetch it again (and 1 more)")
+
+
+def test_a_type_of_any_name_is_told_in_printable_text(tmp_path):
+    data = packed({"x": {"dtype": "\ud800\n", "shape": [1], "data_offsets": [0, 1]}}, 1)
+    verdict = judged(tmp_path, {**SMALL, "model.safetensors": data})
+    assert verdict.weights
+    assert verdict.weights.dtypes == ("\\ud800\\n",)
+    assert verdict.findings[0].message.endswith(": \\ud800\\n")
 
 
 @pytest.mark.parametrize(
@@ -779,14 +826,16 @@ def test_a_pickle_that_begins_with_more_than_is_read_at_once_is_one(tmp_path, fi
     assert judge(look(os.fsencode(tmp_path), ["all"], Patience()), Patience()).pickles == (b"x.bin",)
 
 
+@example(b"S'\\Y'\n.", b"")
 @given(st.binary(max_size=80), st.sampled_from([b"", b"PK\x03\x04", b"PK\x03\x04PK\x05\x06", b"PK\x05\x06"]))
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickletools asks for what Python will refuse
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # pickletools warns of odd texts
 def test_no_content_breaks_the_search_for_pickles(content, start):
     assert set(found_pickles({"x.bin": start + content, "y.dat": start + content})) <= {"x.bin", "y.dat"}
 
 
 @given(st.integers(0), st.binary(min_size=1, max_size=4))
 @example(0, b"")
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 def test_an_archive_with_changed_bytes_ends_as_a_pickle_or_as_something_else_and_never_as_an_error(at, change):
     whole = torch_zip()
     at %= len(whole)
@@ -845,21 +894,29 @@ def test_a_file_that_goes_away_is_no_damage_and_ends_with_8(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "expected"), [(TRANSIENT[0], Exit.IO_ERROR), (errno.EACCES, Exit.NOT_PERMITTED)])
-@pytest.mark.parametrize("content", [torch_zip(), pickle.dumps("text", 0)], ids=["zip", "pickle"])
+@pytest.mark.parametrize(
+    ("module", "name", "content"),
+    [
+        (pickles, "x.bin", torch_zip()),
+        (pickles, "x.bin", pickle.dumps("text", 0)),
+        (safetensors_files, FIRST, ONE),
+        (structure, INDEX, index(MAP)),
+    ],
+    ids=["zip", "pickle", "header", "index"],
+)
 def test_an_error_of_the_file_system_is_no_damage_even_where_a_library_would_swallow_it(
-    tmp_path, monkeypatch, content, code, expected
+    tmp_path, monkeypatch, module, name, content, code, expected
 ):
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(code, "broken")
 
+    source = look(os.fsencode(write(tmp_path, {**SMALL, name: content})), ["all"], Patience())
+    monkeypatch.setattr(module, "open_regular", lambda real: Broken(content))
     naps = Naps()
-    files = {**MODEL, "x.bin": content}
-    source = look(os.fsencode(write(tmp_path, files)), ["all"], Patience())
-    monkeypatch.setattr(pickles, "open_regular", lambda real: Broken(content))
     with pytest.raises(FaststartError) as caught:
         judge(source, Patience(naps))
-    assert (caught.value.code, caught.value.file) == (expected, b"x.bin")
+    assert (caught.value.code, caught.value.file) == (expected, name.encode())
     assert (naps.seconds > 0) == (code in TRANSIENT)
 
 

@@ -179,7 +179,11 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
     path = file.path
 
     def note(message: str, code: Exit | None = Exit.DAMAGED, *, needed: bool = True) -> None:
-        effect = Effect.STOPS if code is not None and needed and path in contents.used else Effect.NONE
+        effect = Effect.NONE
+        if code is not None and needed and path in contents.used:
+            # Weights beside the set are parts that some models load.
+            beside = names.is_weight(path) and not (contents.taken and path in contents.taken[1])
+            effect = Effect.MISLEADS if beside else Effect.STOPS
         contents.found.append((effect, Finding(path, message, code)))
 
     try:

@@ -71,7 +71,7 @@ def read_header(file: SourceFile, patience: Patience) -> dict[str, Any]:
     if file.size < 8 or length > min(file.size - 8, MAX_HEADER):
         raise _damaged(file, f"is cut or no safetensors file: {file.size} bytes, a header of {length}")
     try:
-        header = json.loads(text)
+        header = json.loads(text.decode())  # bytes might be UTF-16, too
         end = max((tensor["data_offsets"][1] for name, tensor in header.items() if name != _METADATA), default=0)
         described = 8 + length + end
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:

@@ -37,7 +37,7 @@ def check(source: Source, patience: Patience) -> None:
     files = {file.path: file for file in source.files}
     there = files.keys() | {file.path for file in source.left_out}
     for path in counting_indexes(files):
-        require_shards(files[path], read_index(files[path], patience), there)
+        require_shards(files[path], parse_index(files[path], read(files[path], patience)), there)
 
 
 def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
@@ -69,14 +69,14 @@ def read(file: SourceFile, patience: Patience) -> bytes:
     return patience.read(file.path, content)
 
 
-def read_index(file: SourceFile, patience: Patience) -> dict[str, Any]:
+def parse_index(file: SourceFile, content: bytes) -> dict[str, Any]:
     """Return a weight index; its `weight_map` maps tensors to paths beside it.
 
     Raises:
-        FaststartError: 4, it is none; 7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
+        FaststartError: 4, it is none.
     """
     try:
-        index: dict[str, Any] = json.loads(read(file, patience))
+        index: dict[str, Any] = json.loads(content)
         for shard in index["weight_map"].values():
             shard.encode()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -108,7 +108,7 @@ def _judge(source: Source, patience: Patience) -> Verdict:
     architecture = _architecture(config)
     found = [
         *contents.found,
-        *_indexes(contents, patience),
+        *_indexes(contents),
         *_presence(contents),
         *_mistral(contents),
         *_configuration(contents),
@@ -140,7 +140,7 @@ def _odd(path: bytes | None, message: str) -> _Found:
     return Effect.NONE, Finding(path, message, None)
 
 
-def _indexes(contents: Contents, patience: Patience) -> Iterator[_Found]:
+def _indexes(contents: Contents) -> Iterator[_Found]:
     """Hold indexes against the files, and where there is none the names of the files against each other."""
     paths = set(contents.files)
     named: set[bytes] = set()
@@ -148,15 +148,13 @@ def _indexes(contents: Contents, patience: Patience) -> Iterator[_Found]:
         if path in contents.unusable:
             continue
         file, folder = contents.files[path], posixpath.dirname(path)
-        read = path == INDEXES.get(contents.format or "") or (contents.taken is None and path in INDEXES.values())
+        read = path == INDEXES.get(contents.format or "")
         try:
-            index = structure.read_index(file, patience)
+            index = structure.parse_index(file, contents.read(path))
             shards = {posixpath.join(folder, shard.encode()) for shard in index["weight_map"].values()}
             named |= shards
             structure.require_shards(file, index, paths)
         except FaststartError as error:
-            if error.code != Exit.DAMAGED:
-                raise
             # Of *.bin files vLLM reads no index, so that it misses none.
             misled = contents.format == "bin" and not folder
             effect = Effect.STOPS if read else Effect.MISLEADS if misled else Effect.NONE

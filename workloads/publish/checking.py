@@ -43,6 +43,7 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
         report.model, report.revision = manifest.model, manifest.revision
         with report.verifying():
             findings += _against(manifest, source, around)
+    differs = any(finding.code is not None for finding in findings)
     verdict = judge(source, around.patience)
     findings += verdict.findings
     pickle = "is a Python pickle: whoever wrote it can run code in the server"
@@ -51,7 +52,10 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
         about = f"{names.show(finding.file)}: " if finding.file is not None else ""
         print(f"{'warning' if finding.code is None else 'wrong':8}{about}{finding.message}")
     seal = f"sealed, {manifest.digest}" if manifest else "not sealed"
-    report.message = f"{len(source.files)} files, {size(source.total_bytes)}, {seal}; {verdict.summary}"
+    summary = verdict.summary
+    if differs:
+        summary = "it is not what was sealed, so that vLLM may start and answer wrongly"
+    report.message = f"{len(source.files)} files, {size(source.total_bytes)}, {seal}; {summary}"
     codes = [finding.code for finding in findings if finding.code is not None]
     if codes:
         report.code = Exit.DAMAGED if Exit.DAMAGED in codes else codes[0]

@@ -1,9 +1,9 @@
 """The Hugging Face hub as a place that models come from. huggingface_hub is imported only where it is asked for.
 
-Files come over plain HTTP into a part that a later run goes on with. huggingface_hub alone would begin each file anew
-(from 1.18 on: its issue 4196), so of its downloads only the lower half is used. A file that the hub keeps in Xet
-storage is left to huggingface_hub as a whole where hf_xet is installed: it speaks to other hosts, begins anew after
-each end, and no test here drives it. HF_HUB_DISABLE_XET=1 brings these files over plain HTTP, too.
+Files come over plain HTTP, by huggingface_hub's http_get, into a part that a later run goes on with: its
+hf_hub_download begins each file anew (from 1.18 on; its issue 4196). A file that the hub keeps in Xet storage is left
+to hf_hub_download where hf_xet is installed: that speaks to other hosts, begins anew after each end, and is untested
+here. HF_HUB_DISABLE_XET=1 brings these files over plain HTTP, too.
 """
 
 from __future__ import annotations
@@ -217,17 +217,18 @@ class HubRemote:
         if metadata.size not in (None, file.size):
             raise FaststartError(Exit.CHANGED, f"has {metadata.size} bytes, {file.size} were listed", file.path)
         in_xet = getattr(metadata, "xet_file_data", None) and importlib.util.find_spec("hf_xet")
-        if in_xet and not constants.HF_HUB_DISABLE_XET:
+        if in_xet and not getattr(constants, "HF_HUB_DISABLE_XET", False):
             # A killed run leaves as much as it had, under a name that nothing looks for again.
             shutil.rmtree(os.path.join(folder, ".cache"), ignore_errors=True)
             cache = os.path.join(folder, ".cache", "hub")  # else a cache of the user's would be looked at
             path = api.hf_hub_download(self._repository, name, revision=commit, local_dir=folder, cache_dir=cache)
             progress(file.size)
             return path
-        if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
+        largest = getattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", file.size)
+        if file.size > largest:
             message = (
-                f"has {file.size} bytes, and huggingface_hub brings {constants.MAX_HTTP_DOWNLOAD_SIZE} at most over"
-                " plain HTTP: install hf_xet, and do not set HF_HUB_DISABLE_XET"
+                f"has {file.size} bytes, and huggingface_hub brings {largest} at most over plain HTTP:"
+                " install hf_xet, and do not set HF_HUB_DISABLE_XET"
             )
             raise FaststartError(Exit.USAGE, message, file.path)
         headers = {**build_hf_headers(token=token), "Accept-Encoding": "identity"}  # a packed answer has no ranges

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import re
 import ssl
 import threading
@@ -21,7 +23,8 @@ PART_BYTES = 32 << 20
 
 TRIES = 8
 """How often a request is made that fails for the moment: 71 s at most of pauses (botocore/retries/standard.py). A
-connection that breaks in the middle of an answer is made anew as often, without pauses (s3transfer/download.py)."""
+connection that breaks in the middle of an answer is made anew as often, without pauses (s3transfer/download.py). The
+CRT has limits of its own: it gives up a stalled object after six tries of 30 s (measured, awscrt 0.38.1)."""
 
 CONNECT_SECONDS = 10
 READ_SECONDS = 30
@@ -123,9 +126,9 @@ class S3Remote:
     def fetch(self, file: RemoteFile, folder: str, progress: Callable[[int], None]) -> str:
         """Bring an object of the last listing whole, in parts if it is large; called from several threads.
 
-        Each request carries the listed ETag as a condition, so that S3 itself refuses to give another object's bytes,
-        and botocore compares the checksum of an object that has one and came in one piece. Nothing is resumed: what an
-        earlier try left in the folder is removed, and the object is brought anew.
+        Each request carries the listed ETag as a condition, so that S3 itself refuses to give another object's bytes;
+        botocore of 2025 and later, without the CRT, also compares the checksum of an object that has one and came in
+        one piece. Nothing is resumed: what an earlier try left in the folder is removed, and the object brought anew.
 
         Args:
             file: one of the last listing.
@@ -253,7 +256,11 @@ class S3Remote:
         return {**params, "IfMatch": self._etags[params["Key"]]}
 
     def _new_manager(self, region: str) -> Any:
-        """Return what brings all objects: the AWS CRT where this Python has it, else s3transfer's threads."""
+        """Return what brings all objects: the AWS CRT where this Python has it, else s3transfer's threads.
+
+        Args:
+            region: where the bucket lies; the CRT follows no redirects.
+        """
         try:
             from s3transfer import crt
         except ImportError:
@@ -290,11 +297,12 @@ class S3Remote:
     def _fetch_failure(self, error: Exception, path: bytes) -> FaststartError | None:
         """Return what an error of a request or a download means, None if it is none of boto3's and no OSError."""
         from botocore.exceptions import ClientError
-        from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
+        from s3transfer import exceptions
 
-        if isinstance(error, RetriesExceededError):
+        if isinstance(error, exceptions.RetriesExceededError):
             return _broken(error.last_exception, path)
-        if isinstance(error, S3DownloadFailedError):  # what s3transfer makes of the refused condition of _bind
+        # What late versions of s3transfer make of the refused condition of _bind; others pass on what S3 answered.
+        if isinstance(error, getattr(exceptions, "S3DownloadFailedError", ())):
             return _changed(error, path)
         if not isinstance(error, ClientError):
             return self._library_failure(error, path)
@@ -304,6 +312,8 @@ class S3Remote:
         action = f"s3:GetObject on {arn}"
         if "kms" in _said(error).lower():
             action = f"kms:Decrypt on the key that {arn} is encrypted with"
+        elif _code(error) == "403":  # an answer to HEAD, which gives no reason
+            action += " or kms:Decrypt on the key that it is encrypted with"
         return self._refusal(error, action, path)
 
     def _refusal(self, error: Any, action: str, file: bytes) -> FaststartError:
@@ -361,6 +371,8 @@ class S3Remote:
         )
         if isinstance(error, credentials):
             return _no_credentials(error, file)
+        if getattr(error, "name", None) == "AWS_ERROR_NO_SPACE":
+            return destination_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), file)
         if isinstance(error, network) or type(error).__module__.startswith(("s3transfer.", "awscrt.")):
             return _broken(error, file)
         if isinstance(error, known.BotoCoreError):
