@@ -20,6 +20,7 @@ import boto3.s3.transfer
 import botocore.utils
 import pytest
 import s3transfer.exceptions
+from botocore.response import StreamingBody
 from hypothesis import given
 from hypothesis import strategies as st
 from s3transfer.utils import DeferredOpenFile
@@ -642,7 +643,9 @@ def test_a_server_that_has_no_time_once_is_asked_again(store, tmp_path):
 
 
 def test_an_answer_that_never_comes_is_a_network_failure(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(s3, "READ_SECONDS", 0.1)
+    only_file(store, SMALL)  # moto's first answer is a late one
+    monkeypatch.setattr(s3, "READ_SECONDS", 1)
+    monkeypatch.setattr(s3, "TRIES", 1)
     remote, file = only_file(store, SMALL)
     free = threading.Event()
 
@@ -651,11 +654,23 @@ def test_an_answer_that_never_comes_is_a_network_failure(store, tmp_path, monkey
         return app(environ, start)
 
     store.between = hang
-    error = refused(fetch, remote, file, tmp_path)
+    errors = [refused(fetch, remote, file, tmp_path), refused(place().listing)]
     free.set()
+    for error in errors:
+        assert error.code == Exit.NETWORK
+        assert "ReadTimeoutError" in error.message
+
+
+def test_a_connection_that_is_reset_is_no_fault_of_the_disk(store, tmp_path, monkeypatch):
+    def reset(self: Any, amount: int) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr(StreamingBody, "read", reset)
+    remote, file = only_file(store, SMALL)
+    error = refused(fetch, remote, file, tmp_path)
 
     assert error.code == Exit.NETWORK
-    assert "ReadTimeoutError" in error.message
+    assert "ConnectionResetError" in error.message
 
 
 def test_content_that_does_not_fit_its_checksum_is_not_taken(store, tmp_path):
@@ -783,6 +798,16 @@ def test_the_crt_s_own_errors_are_foreseen(store, crt, tmp_path):
     error = fail("AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE")
     assert error.code == Exit.NETWORK
     assert "AwsCrtError: AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE: why" in error.message
+
+
+@pytest.mark.parametrize("status", [404, 412, 416])
+def test_an_answer_that_s3transfer_passes_on_tells_of_another_object_too(store, crt, tmp_path, status):
+    remote, file = only_file(store, SMALL)
+    store.between = refusing(status, "Some", "Reason.")
+    error = refused(fetch, remote, file, tmp_path)
+
+    assert error.code == Exit.CHANGED
+    assert "is not the object any more that was listed: Some: Reason." in error.message
 
 
 def test_a_denial_without_a_reason_names_both_actions_that_may_be_missing(store):
