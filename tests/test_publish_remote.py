@@ -188,6 +188,7 @@ def test_a_sealed_model_is_8_when_its_place_holds_something_else_and_stands_when
         shelf.error = FaststartError(code, "nobody answers")
         assert publish(ADDRESS, destination).code == 0
         assert "what is sealed stands without it: nobody answers" in capsys.readouterr().err
+    assert publish(f"{ADDRESS}/", destination).code == 0, "the slash means nothing"
     assert publish("s3://bucket/other", destination).code == int(Exit.NOT_PERMITTED)
     shelf.error = FaststartError(Exit.USAGE, "no library")
     assert publish(ADDRESS, destination).code == 2

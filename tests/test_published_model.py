@@ -124,6 +124,12 @@ def test_up_waits_for_hours_where_a_model_is_large() -> None:
     assert sizing.publish_seconds(1000) > 8 * 3600 > sizing.publish_seconds(450) > 3 * 3600
 
 
+def test_a_job_is_told_its_region_by_the_name_that_boto3_reads(stack: Recording) -> None:
+    for job in jobs(stack).values():
+        environment = {one["name"]: one["value"] for one in container(job)["env"]}
+        assert environment["AWS_DEFAULT_REGION"] == stack.settings.aws.region
+
+
 def test_a_job_alone_writes_to_the_file_system_as_its_folders_owner_from_a_cpu_node(stack: Recording) -> None:
     for job in jobs(stack).values():
         mounts = {one["mountPath"]: one for one in container(job)["volumeMounts"]}

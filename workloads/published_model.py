@@ -222,7 +222,7 @@ def _publish(arguments: Sequence[str], region: str, token_secret: str | None) ->
     env = {
         "PYTHONPATH": programs.MOUNT_PATH,
         "PYTHONDONTWRITEBYTECODE": "1",
-        "AWS_REGION": region,  # no pod reaches the metadata service past hop limit 1
+        "AWS_DEFAULT_REGION": region,  # as boto3 reads it; no pod reaches the metadata service past hop limit 1
         "HOME": _TEMPORARY_PATH,
         "HF_HOME": f"{_TEMPORARY_PATH}/huggingface",
         "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -106,7 +106,8 @@ class RemotePlace:
     """A bucket or a repository, whose files are fetched."""
 
     def __init__(self, options: Options, remote: Remote, around: Surroundings):
-        self.asked = options.source.partition("@")[0] if options.source.startswith("hf://") else options.source
+        asked = options.source.rstrip("/")
+        self.asked = asked.partition("@")[0] if asked.startswith("hf://") else asked
         self.root = options.staging
         self._options = options
         self._remote = remote
