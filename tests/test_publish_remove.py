@@ -19,9 +19,9 @@ from modelfolder.errors import FaststartError
 from modelfolder.manifest import digest
 from modelfolder.patience import Patience
 from preload.report import size
+from preload.run import Surroundings
 from publish import removing, staging
 from publish.options import Removal
-from publish.places import Surroundings
 from publish.report import PublishReport
 from tests.preload_support import publish as seal
 from tests.preload_support import tree, write

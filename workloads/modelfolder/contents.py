@@ -58,6 +58,11 @@ class Finding:
     message: str
     code: Exit | None
 
+    def __str__(self) -> str:
+        """Return it as one line for people."""
+        about = f"{names.show(self.file)}: " if self.file is not None else ""
+        return about + self.message
+
 
 class Effect(enum.IntEnum):
     """What vLLM makes of a finding: it does not start, it may answer wrongly, or nothing."""

@@ -101,14 +101,39 @@ def _require_asked_for(source: Source, options: Options) -> None:
         found = source.manifest.digest if source.manifest.origin == "published" else "no published manifest"
         message = f"--manifest-digest asks for {options.manifest_digest}, the source has {found}"
         raise FaststartError(Exit.CHANGED, message, source.root)
-    if options.max_bytes is not None and total > options.max_bytes:
-        message = f"the model has {total} bytes, --max-bytes allows {options.max_bytes}"
-        raise FaststartError(Exit.CHANGED, message, source.root)
+    require_max_bytes(total, options.max_bytes, source.root)
     if options.verify == "sha256":
         bare = next((file for file in source.files if file.size and not file.listed.blocks), None)
         if bare:
             message = "--verify sha256 needs a published manifest with its block hashes; use --verify size, or publish"
             raise FaststartError(Exit.USAGE, message, bare.path)
+
+
+def require_max_bytes(total: int, allowed: int | None, about: bytes) -> None:
+    """Hold that a model has at most so many bytes, if that is limited.
+
+    Raises:
+        FaststartError: 8, it has more.
+    """
+    if allowed is not None and total > allowed:
+        raise FaststartError(Exit.CHANGED, f"the model has {total} bytes, --max-bytes allows {allowed}", about)
+
+
+def require_space(needed: int, free: int, verb: str, about: bytes) -> None:
+    """Hold that what is missing fits.
+
+    Args:
+        needed: bytes that are missing.
+        free: bytes that are free.
+        verb: what is to be done with the missing ones.
+        about: where they are to lie.
+
+    Raises:
+        FaststartError: 3, they do not fit.
+    """
+    if needed > free:
+        message = f"no space: {size(needed)} to {verb}, {size(free)} free, {size(needed - free)} too little"
+        raise FaststartError(Exit.NO_SPACE, message, about)
 
 
 class _Waiting:
@@ -264,9 +289,7 @@ class _Task:
             disk = os.statvfs(nearest_existing(self.root))
         free = disk.f_bavail * disk.f_frsize + 512 * sum(removed) + parts_bytes(self.root)
         needed = sum(-(-job.file.size // disk.f_frsize) * disk.f_frsize for job in jobs)
-        if needed > free:
-            message = f"no space: {size(needed)} to copy, {size(free)} free, {size(needed - free)} too little"
-            raise FaststartError(Exit.NO_SPACE, message, self.root)
+        require_space(needed, free, "copy", self.root)
 
     def _copy(self, destination: Destination, now: _State, jobs: list[Job]) -> None:
         source, options, report, patience = self.source, self.options, self.report, self.around.patience

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from modelfolder import names
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.manifest import Manifest
 from modelfolder.source import Source, look, read_manifest
 from modelfolder.verdict import Finding, judge
 from preload.report import Progress, size
+from preload.run import Surroundings
 from publish import sealing
 from publish.options import Check
-from publish.places import Surroundings, telling
+from publish.places import telling
 from publish.report import PublishReport
 from publish.sealing import Hashing
 
@@ -49,8 +49,7 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
     pickle = "is a Python pickle: whoever wrote it can run code in the server"
     findings += (Finding(path, pickle, None) for path in verdict.pickles)
     for finding in findings:
-        about = f"{names.show(finding.file)}: " if finding.file is not None else ""
-        print(f"{'warning' if finding.code is None else 'wrong':8}{about}{finding.message}")
+        print(f"{'warning' if finding.code is None else 'wrong':8}{finding}")
     seal = f"sealed, {manifest.digest}" if manifest else "not sealed"
     summary = verdict.summary
     if differs:

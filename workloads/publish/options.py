@@ -118,11 +118,6 @@ class Options:
         """Say whether the source itself is sealed."""
         return self.source == self.destination
 
-    @property
-    def remote(self) -> bool:
-        """Say whether the source is an address."""
-        return self.source.startswith(REMOTE)
-
 
 @dataclass(frozen=True)
 class Check:

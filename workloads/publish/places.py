@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from modelfolder import pool
 from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
 from modelfolder.selection import select
 from modelfolder.source import Source, look
 from preload import localdisk
@@ -21,6 +20,7 @@ from preload import options as copy_options
 from preload import run as copying
 from preload.destination import writing
 from preload.report import Progress, size
+from preload.run import Surroundings, require_max_bytes, require_space
 from publish.options import Options
 from publish.remote import Listing, Remote, RemoteFile
 from publish.report import PublishReport
@@ -29,25 +29,6 @@ from publish.staging import Staging
 from publish.striping import stripe
 
 _TICK = 0.2  # seconds between two words of how far it is
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run needs of the process that it is in.
-
-    Attributes:
-        patience: told when to stop.
-        say: takes a line for people.
-        draw: takes a text that replaces the last one on a terminal; None if there is none.
-        proc: where proc is mounted.
-        sysfs: where sysfs is mounted.
-    """
-
-    patience: Patience
-    say: Callable[[str], None]
-    draw: Callable[[str], None] | None
-    proc: str
-    sysfs: str
 
 
 class Place(Protocol):
@@ -96,10 +77,17 @@ def telling(progress: Progress, done: Callable[[], int], streams: int) -> Iterat
         thread.join()
 
 
-def _require_max_bytes(total: int, options: Options) -> None:
-    if options.max_bytes is not None and total > options.max_bytes:
-        message = f"the model has {total} bytes, --max-bytes allows {options.max_bytes}"
-        raise FaststartError(Exit.CHANGED, message, os.fsencode(options.source))
+def _origin(options: Options, address: str, digest: str) -> Origin:
+    """Return where a model came from that a place tells no more about."""
+    return Origin(
+        model=options.model,
+        revision=options.revision,
+        address=address,
+        digest=digest,
+        chosen=options.files,
+        licence=None,
+        sha256={},
+    )
 
 
 class RemotePlace:
@@ -132,7 +120,7 @@ class RemotePlace:
             around.say(note)
         wanted = {path: files[path] for path in sorted(chosen.paths)}
         report.total_bytes = sum(file.size for file in wanted.values())
-        _require_max_bytes(report.total_bytes, options)
+        require_max_bytes(report.total_bytes, options.max_bytes, os.fsencode(options.source))
         staging = Staging(options.staging)
         staging.open(wanted, listing.folders, around.patience)
         missing = sorted(
@@ -154,12 +142,8 @@ class RemotePlace:
         if not listing.lasting and self._remote.listing().digest != listing.digest:
             message = "has changed in the source since publishing began: start again"
             raise FaststartError(Exit.CHANGED, message, os.fsencode(options.source))
-        return Origin(
-            model=options.model,
-            revision=options.revision,
-            address=listing.address,
-            digest=listing.digest,
-            chosen=options.files,
+        return dataclasses.replace(
+            _origin(options, listing.address, listing.digest),
             licence=listing.licence,
             sha256={path: file.sha256 for path, file in wanted.items() if file.sha256},
         )
@@ -182,11 +166,8 @@ class RemotePlace:
     def _require_space(self, needed: int) -> None:
         about = os.fsencode(self._options.staging)
         with writing(about):
-            disk = os.statvfs(self._options.staging)
-        free = disk.f_bavail * disk.f_frsize
-        if needed > free:
-            message = f"no space: {size(needed)} to fetch, {size(free)} free, {size(needed - free)} too little"
-            raise FaststartError(Exit.NO_SPACE, message, about)
+            disk = os.statvfs(about)
+        require_space(needed, disk.f_bavail * disk.f_frsize, "fetch", about)
 
 
 class FolderPlace:
@@ -225,18 +206,9 @@ class FolderPlace:
             plan=False,
             stay=None,
         )
-        surroundings = copying.Surroundings(around.patience, around.say, around.draw, around.proc, around.sysfs)
-        copying.run(asked, surroundings, report)
+        copying.run(asked, around, report)
         report.total_bytes = source.total_bytes
-        return Origin(
-            model=options.model,
-            revision=options.revision,
-            address=self.asked,
-            digest=self.look(),
-            chosen=options.files,
-            licence=None,
-            sha256={},
-        )
+        return _origin(options, self.asked, self.look())
 
 
 class FolderInPlace:
@@ -260,13 +232,5 @@ class FolderInPlace:
         """Bring nothing: it is there."""
         options = self._options
         report.total_bytes = report.resumed_bytes = self._source.total_bytes
-        _require_max_bytes(self._source.total_bytes, options)
-        return Origin(
-            model=options.model,
-            revision=options.revision,
-            address=self.asked,
-            digest=self.look(),
-            chosen=options.files,
-            licence=None,
-            sha256={},
-        )
+        require_max_bytes(self._source.total_bytes, options.max_bytes, os.fsencode(self.root))
+        return _origin(options, self.asked, self.look())

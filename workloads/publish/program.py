@@ -10,9 +10,9 @@ from modelfolder.console import Words, stopping_on_sigterm, write_termination
 from modelfolder.errors import FaststartError
 from modelfolder.patience import Patience
 from preload.options import termination_log
+from preload.run import Surroundings
 from publish import options
 from publish.checking import check
-from publish.places import Surroundings
 from publish.publishing import publish
 from publish.removing import remove
 from publish.report import PublishReport

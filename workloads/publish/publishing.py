@@ -12,10 +12,11 @@ from modelfolder.source import Source, SourceFile, look, open_regular, read_mani
 from modelfolder.verdict import Verdict, judge
 from preload.destination import nearest_existing, writing
 from preload.report import PROGRESS_SECONDS, Progress, size
+from preload.run import Surroundings
 from publish import sealing
 from publish.hub import open_hub
 from publish.options import Options
-from publish.places import FolderInPlace, FolderPlace, Place, RemotePlace, Surroundings, telling
+from publish.places import FolderInPlace, FolderPlace, Place, RemotePlace, telling
 from publish.report import PublishReport
 from publish.s3 import open_s3
 from publish.sealing import Hashing, Origin
@@ -178,8 +179,7 @@ def _require_good(source: Source, verdict: Verdict, options: Options, around: Su
             raise FaststartError(Exit.DAMAGED, message, file.path) from error
     bad = [finding for finding in verdict.findings if finding.code is not None]
     for finding in verdict.findings:
-        about = f"{names.show(finding.file)}: " if finding.file is not None else ""
-        around.say(f"{about}{finding.message}")
+        around.say(str(finding))
     if bad:
         first = bad[0]
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""

@@ -17,8 +17,8 @@ from modelfolder.patience import Patience
 from modelfolder.source import read_manifest
 from preload.destination import writing
 from preload.report import size
+from preload.run import Surroundings
 from publish.options import Removal
-from publish.places import Surroundings
 from publish.publishing import waiting
 from publish.report import PublishReport
 from publish.staging import lock_of, locked

@@ -165,15 +165,6 @@ class Staging:
                 self.whole[file.path] = record
                 journal.write(_line(file, record))
 
-    def drop(self, path: bytes) -> None:
-        """Remove a file that is not what it should be, so that the next run fetches it again.
-
-        Raises:
-            FaststartError: 7 or 9, it cannot be removed.
-        """
-        with writing(path):
-            os.unlink(self.path(path))
-
     def _read_journal(self) -> dict[bytes, tuple[str, Record]]:
         """Return what the journal says, the last word of each file; a torn or strange line says nothing."""
         found: dict[bytes, tuple[str, Record]] = {}
