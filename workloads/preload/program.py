@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from modelfolder.console import Words, stopping_on_sigterm, write_termination
-from modelfolder.errors import FaststartError
+from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
 from preload import options
 from preload.destination import remove_run
+from preload.options import Options
 from preload.report import Report
 from preload.run import Surroundings, run
 
@@ -40,29 +41,59 @@ def main(
         The exit code (contracts.md, "Exit codes"). 0 means that the marker stands, or that --plan was given.
         With --stay it is returned after SIGTERM.
     """
-    patience = Patience(sleep)
+    asked: Options | None = None
+
+    def work(around: Surroundings) -> None:
+        nonlocal asked
+        asked = options.parse(arguments)
+        _allow_open_files(FILES_PER_STREAM * asked.parallel)
+        run(asked, around, result)
+
+    def after(patience: Patience) -> None:
+        if asked and asked.stay and not asked.plan and result.code == Exit.DONE:
+            while not patience.stopped:
+                sleep(_STAY_SECONDS)
+            remove_run(os.path.abspath(asked.destination), asked.stay)
+
     result = Report()
-    out = Words("preload")
-    around = Surroundings(patience, out.say, out.bar, proc, sysfs)
+    perform("preload", arguments, result, work, Patience(sleep), proc, sysfs, after)
+    return result.code
+
+
+def perform(
+    program: str,
+    arguments: Sequence[str],
+    result: Report,
+    work: Callable[[Surroundings], None],
+    patience: Patience,
+    proc: str,
+    sysfs: str,
+    after: Callable[[Patience], None] = lambda _: None,
+) -> None:
+    """Do the work of a pod program, and tell people and the kubelet how it ended.
+
+    Args:
+        program: its name.
+        arguments: its command line, which may name a file for the termination message.
+        result: takes how it ended.
+        work: the work; an error that is foreseen ends it.
+        patience: is told of SIGTERM.
+        proc: where proc is mounted.
+        sysfs: where sysfs is mounted.
+        after: called when the result is told, while SIGTERM still asks for a stop.
+    """
+    out = Words(program)
     log = options.termination_log(arguments)
-    stay = None
     with stopping_on_sigterm(patience):
         try:
-            asked = options.parse(arguments)
-            _allow_open_files(FILES_PER_STREAM * asked.parallel)
-            run(asked, around, result)
-            stay = asked if asked.stay and not asked.plan else None
+            work(Surroundings(patience, out.say, out.bar, proc, sysfs))
         except FaststartError as error:
             result.fail(error)
         result.retries = patience.retries
         out.say(result.line())
         if log is not None:
             write_termination(log, result.termination_message(), out.say)
-        while stay and not patience.stopped:
-            sleep(_STAY_SECONDS)
-        if stay and stay.stay:
-            remove_run(os.path.abspath(stay.destination), stay.stay)
-    return result.code
+        after(patience)
 
 
 def _allow_open_files(number: int) -> None:

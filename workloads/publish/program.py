@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from modelfolder.console import Words, stopping_on_sigterm, write_termination
-from modelfolder.errors import FaststartError
 from modelfolder.patience import Patience
-from preload.options import termination_log
+from preload.program import perform
 from preload.run import Surroundings
 from publish import options
 from publish.checking import check
@@ -37,28 +35,20 @@ def main(
         The exit code (contracts.md, "Exit codes"). 0 means that the destination is sealed, that --check found
         nothing that is wrong, or that what --remove named is gone.
     """
-    patience = Patience(sleep)
+
+    def work(around: Surroundings) -> None:
+        asked = options.parse(arguments)
+        if isinstance(asked, options.Check):
+            check(asked, around, result)
+        elif isinstance(asked, options.Removal):
+            remove(asked, around, result)
+        else:
+            publish(asked, around, result)
+
     result = PublishReport()
-    out = Words("publish")
-    around = Surroundings(patience, out.say, out.bar, proc, sysfs)
-    log = termination_log(arguments)
     before = os.umask(0o022)  # servers read as another user
     try:
-        with stopping_on_sigterm(patience):
-            try:
-                asked = options.parse(arguments)
-                if isinstance(asked, options.Check):
-                    check(asked, around, result)
-                elif isinstance(asked, options.Removal):
-                    remove(asked, around, result)
-                else:
-                    publish(asked, around, result)
-            except FaststartError as error:
-                result.fail(error)
-            result.retries = patience.retries
-            out.say(result.line())
-            if log is not None:
-                write_termination(log, result.termination_message(), out.say)
+        perform("publish", arguments, result, work, Patience(sleep), proc, sysfs)
     finally:
         os.umask(before)
     return result.code
