@@ -66,8 +66,9 @@ bench: .venv/runtime ## Measure preload against other tools, an hour and more, a
 	@$(BIN)/python -m bench $(foreach row,$(ROWS),--row $(row))
 
 .PHONY: soak
-soak: .venv/dev ## Kill copies HITS times (200), compare every byte, print a line for docs/preload.md; a minute or two
+soak: .venv/dev ## Kill copies HITS times (200) and publishers 50 times, compare every byte, print lines for docs; three minutes
 	@$(BIN)/python -m tests.soak --hits $(or $(HITS),200)
+	@$(BIN)/python -m tests.publish_torment
 
 .PHONY: preload.pyz
 preload.pyz: ## Write the copier as one file, build/preload.pyz, for use without this program (docs/preload.md)

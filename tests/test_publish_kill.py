@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests import hub_support, s3_support
 from tests.preload_support import write
-from tests.publish_support import MODEL, differences, start, torment
+from tests.publish_support import MODEL, differences, start
+from tests.publish_torment import CONTENT, PLACES
 
 pytestmark = pytest.mark.processes
 
 HITS = 10
-CONTENT = {os.fsencode(path): data for path, data in MODEL.items() if data is not None}
-BIG = CONTENT | {b"tokenizer.model": os.urandom(3_000_000)}
 
 # A folder stands in for a bucket, and the process kills itself before or after its n-th change of the file system.
 DIE = """
@@ -85,28 +82,9 @@ def test_killed_at_any_change_of_the_file_system_a_model_is_there_whole_or_not_a
         assert differences(destination, CONTENT) == [], at
 
 
-def slow(app, environ, start_response):
-    """Answer each request of an S3 a moment later."""
-    time.sleep(0.05)
-    return app(environ, start_response)
-
-
-def test_killed_at_random_while_it_fetches_from_s3_the_model_is_the_same_in_the_end(tmp_path, monkeypatch):
-    with s3_support.serving() as store:
-        s3_support.use(monkeypatch, store.endpoint)
-        store.between = slow
-        store.put({f"tiny/{path.decode()}": data for path, data in BIG.items()})
-        address = f"s3://{s3_support.BUCKET}/tiny"
-        result = torment(address, BIG, tmp_path / "models/r1", HITS, 1, {})
-    assert result.wrong == []
-    assert result.hits >= HITS, result
-
-
-def test_killed_at_random_while_it_fetches_from_the_hub_the_model_is_the_same_in_the_end(tmp_path):
-    with hub_support.Hub() as hub:
-        hub.add("org/tiny", {path.decode(): data for path, data in BIG.items()})
-        environment = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")}
-        result = torment("hf://org/tiny@main", BIG, tmp_path / "models/r1", HITS, 2, environment)
+@pytest.mark.parametrize("place", PLACES)
+def test_killed_at_random_while_it_fetches_the_model_is_the_same_in_the_end(tmp_path, place):
+    result = PLACES[place](tmp_path, HITS, 1)
     assert result.wrong == []
     assert result.hits >= HITS, result
 
