@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import machine, page, results, session, tools
+from bench import host_memory, machine, page, results, session, tools
 from bench.measure import Bench, RunFailedError
 from bench.rows import FULL, PRELOAD, QUICK, Row, rows
 from bench.sources import Cold, Source, SourceError, Throttled, Warm
@@ -133,7 +133,10 @@ def main(arguments: Sequence[str]) -> int:
     tools.install_missing(say)
     pairs = options.pairs or (QUICK_PAIRS if options.quick else PAIRS_NEEDED)
     options.work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="faststart-bench.", dir=options.work) as work:
+    with (
+        tempfile.TemporaryDirectory(prefix="faststart-bench.", dir=options.work) as work,
+        host_memory.kept(say, 0 if options.quick else machine.available_bytes()),
+    ):
         place = Place(options.data, Path(work), BUILD / "quick" if options.quick else BUILD)
         done = [measure(row, place, options.pairs or min(pairs, row.pairs or pairs)) for row in found]
     say(f"{done.count(0)} of {len(done)} rows measured; python -m bench.page --show prints the tables")

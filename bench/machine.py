@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from bench import host_memory
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -16,6 +18,7 @@ def describe(work: Path) -> dict[str, Any]:
         "cpu": _field("/proc/cpuinfo", "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory": memory_bytes(),
+        "free_memory": host_memory.state(),
         "kernel": platform.release(),
         "file_system": file_system(work),
         "python": platform.python_version(),
@@ -25,6 +28,11 @@ def describe(work: Path) -> dict[str, Any]:
 def memory_bytes() -> int:
     """All memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def available_bytes() -> int:
+    """Memory that a program can have without pushing another one's out."""
+    return int(_field("/proc/meminfo", "MemAvailable").split()[0]) * 1024
 
 
 def moment() -> dict[str, Any]:

@@ -200,7 +200,7 @@ def _about(one: Mapping[str, Any]) -> str:
     memory = f"{one['memory'] / (1 << 30):.0f} GiB"
     return (
         f"{one['cpu']}, {one['cores']} cores, {memory} of memory, Linux {one['kernel']}, {one['file_system']}, "
-        f"Python {one['python']}"
+        f"Python {one['python']}; {one['free_memory']}"
     )
 
 

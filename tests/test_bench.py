@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import __main__ as command
-from bench import datasets, explain, machine, measure, page, read_back, results, rows, session, tools
+from bench import datasets, explain, host_memory, machine, measure, page, read_back, results, rows, session, tools
 from bench.datasets import DataSet
 from bench.measure import Bench, Contestant, RunFailedError
 from bench.rows import Bar, Row
@@ -323,7 +323,7 @@ def test_a_row_s_result_tells_all_that_a_reader_needs(bench: Bench, data: Path, 
         ("flat", 1, "slow"),
     ]
     assert {"machine", "tools", "date", "commit", "load", "data", "pairs"} <= set(found["tiny"])
-    assert {"cpu", "cores", "memory", "kernel", "file_system", "python"} == set(found["tiny"]["machine"])
+    assert {"cpu", "cores", "memory", "kernel", "file_system", "python", "free_memory"} == set(found["tiny"]["machine"])
     assert len(said) == 4
 
 
@@ -427,7 +427,15 @@ def result(name: str, **seconds: list[float]) -> dict[str, Any]:
             for key, runs in seconds.items()
         ],
         "profile": {"auto": [{"name": "openat", "seconds": 0.5, "calls": 7}]},
-        "machine": {"cpu": "CPU", "cores": 2, "memory": 8 << 30, "kernel": "6", "file_system": "ext4", "python": "3"},
+        "machine": {
+            "cpu": "CPU",
+            "cores": 2,
+            "memory": 8 << 30,
+            "kernel": "6",
+            "file_system": "ext4",
+            "python": "3",
+            "free_memory": host_memory.OWN,
+        },
         "tools": {"rclone": "1.60.1"},
         "date": "2026-01-01 00:00 UTC",
         "commit": "abcdef0",
@@ -525,6 +533,7 @@ def test_a_row_is_measured_and_its_result_and_verdict_are_shown(
     monkeypatch.setattr(command, "rows", lambda *_: (tiny,))
     monkeypatch.setattr(command, "BUILD", tmp_path)
     monkeypatch.setattr(command.tools, "install_missing", lambda _: None)
+    monkeypatch.setattr(command.machine, "available_bytes", lambda: 0)
 
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "of-somebody").touch()
@@ -544,6 +553,7 @@ def test_a_row_that_cannot_run_here_says_why_and_fails_only_in_ci(
 
     monkeypatch.setattr(command.tools, "slowfs", missing)
     monkeypatch.setattr(command.tools, "install_missing", lambda _: None)
+    monkeypatch.setattr(command.machine, "available_bytes", lambda: 0)
     monkeypatch.setenv("CI", ci)
 
     assert command.main(["--row", "verify", "--work", str(tmp_path / "work")]) == code
@@ -586,4 +596,51 @@ def test_slowfs_is_kept_by_its_source_under_the_cache(tmp_path: Path, monkeypatc
 
 def test_the_file_system_of_a_path_is_known(tmp_path: Path) -> None:
     assert machine.file_system(Path("/proc")) == "proc"
+    assert 0 < machine.available_bytes() <= machine.memory_bytes()
     assert machine.file_system(tmp_path) != ""
+
+
+def test_free_memory_is_kept_from_the_host_while_the_rows_run_and_given_back_after_them(tmp_path: Path) -> None:
+    order = tmp_path / "page_reporting_order"
+    order.write_text("9\n", encoding="ascii")
+    said: list[str] = []
+    assert host_memory.state(order) == host_memory.GIVEN_BACK
+    states: list[str] = []
+
+    def stopped() -> None:
+        with host_memory.kept(said.append, 64 * KIB, order):
+            states.append(host_memory.state(order))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert states == [host_memory.KEPT]
+    assert (host_memory.state(order), order.read_text(encoding="ascii"), said) == (host_memory.GIVEN_BACK, "9", [])
+
+
+@pytest.mark.parametrize("text", [None, "", "11", "words"])
+def test_a_machine_that_gives_no_memory_back_is_left_as_it_is(tmp_path: Path, text: str | None) -> None:
+    order = tmp_path / "page_reporting_order"
+    if text is not None:
+        order.write_text(text, encoding="ascii")
+    said: list[str] = []
+
+    with host_memory.kept(said.append, 1 << 60, order):
+        assert host_memory.state(order) == (host_memory.KEPT if text == "11" else host_memory.OWN)
+    assert said == []
+    assert (order.read_text(encoding="ascii") if order.exists() else None) == text
+
+
+def test_memory_that_cannot_be_kept_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = tmp_path / "page_reporting_order"
+    order.write_text("9", encoding="ascii")
+    said: list[str] = []
+
+    def refused(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_text", refused)
+    with host_memory.kept(said.append, 1 << 60, order):
+        assert host_memory.state(order) == host_memory.GIVEN_BACK
+    assert len(said) == 1
+    assert "root" in said[0]
