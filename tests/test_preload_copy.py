@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 import re
 import socket
 import stat
 import tempfile
+import types
 from pathlib import Path
 from unittest import mock
 
@@ -424,3 +427,24 @@ def test_on_a_terminal_progress_is_a_bar_that_is_drawn_anew_several_times_a_seco
     for done in (10, 50, 60, 100):
         progress.update(done, 8)
     assert [text[:34] for text in drawn] == [f"[{'#' * 15}{'.' * 15}] 5", f"[{'#' * 30}] 1"]
+
+
+@pytest.mark.parametrize("advice", ["given", "refused", "unknown"])
+def test_a_buffer_begins_on_a_page_whether_or_not_the_kernel_has_huge_pages_for_it(
+    monkeypatch: pytest.MonkeyPatch, advice: str
+) -> None:
+    asked: list[int] = []
+
+    class Memory(mmap.mmap):
+        def madvise(self, option: int, *_: int) -> None:
+            asked.append(option)
+            if advice == "refused":
+                raise OSError(22, "Invalid argument")
+
+    known = {name: value for name, value in vars(mmap).items() if advice != "unknown" or name != "MADV_HUGEPAGE"}
+    monkeypatch.setattr(copier, "mmap", types.SimpleNamespace(**{**known, "mmap": Memory}))
+    buffer = copier._buffer(8 << 20)
+
+    assert ctypes.addressof(ctypes.c_char.from_buffer(buffer)) % mmap.PAGESIZE == 0
+    assert (len(buffer), buffer.readonly) == (8 << 20, False)
+    assert len(asked) == (advice != "unknown")

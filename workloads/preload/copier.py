@@ -481,7 +481,7 @@ class _Reader:
     """
 
     def __init__(self, mode: Mode, patience: Patience):
-        self.buffer = memoryview(mmap.mmap(-1, mode.request_max, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self.buffer = _buffer(mode.request_max)
         self.request = mode.request
         self._mode = mode
         self._patience = patience
@@ -573,6 +573,19 @@ class _Reader:
         if self._fd >= 0:
             os.close(self._fd)
         self._file, self._fd = None, -1
+
+
+def _buffer(size: int) -> memoryview:
+    """Return memory that begins on a page, of huge pages where the kernel gives them.
+
+    A request around the page cache is cut where its memory is not in one piece: with pages of 4 KiB into parts of
+    about 1 MiB, and each page costs. In one run each, 8.6 GB were read in 7.5 seconds from pages of 4 KiB, in 4.7 from
+    huge ones.
+    """
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def _is_first(work: Range) -> bool:
