@@ -446,6 +446,31 @@ def test_a_file_of_another_size_than_the_listed_one_is_not_begun(hub, place):
     assert hub.asked("cdn") == []
 
 
+@pytest.mark.parametrize("times", [1, ALWAYS])
+def test_a_file_without_sha256_that_is_not_the_listed_content_is_asked_for_again(hub, place, times):
+    hub.add("org/name", FILES)
+    opened = place()
+    assert opened.listing
+    wrong = bytes(reversed(FILES["config.json"]))
+    hub.faults.append(Fault("config.json", times=times, body=wrong))
+
+    if times == 1:
+        assert opened.fetch("config.json") == FILES["config.json"]
+        return
+    error = ends(lambda: opened.fetch("config.json"))
+    assert (error.code, error.file) == (Exit.NETWORK, b"config.json")
+    assert "is not the content that it listed" in error.message
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
+def test_a_content_has_the_name_that_git_gives_it(tmp_path, size):
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(size))
+    by_git = subprocess.run(["git", "hash-object", path], capture_output=True, check=True, text=True)
+
+    assert hubs._blob_id(str(path), size) == by_git.stdout.strip()
+
+
 def test_wrong_bytes_of_the_right_size_are_left_to_sealing_which_has_the_sha256(hub, place):
     hub.add("org/name", FILES)
     hub.faults.append(Fault(where="cdn", body=b"z" * len(WEIGHTS)))

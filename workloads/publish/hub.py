@@ -8,6 +8,7 @@ here. HF_HUB_DISABLE_XET=1 brings these files over plain HTTP, too.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import logging
@@ -117,7 +118,8 @@ class HubRemote:
         """Bring a file of the commit that was listed; called from several threads.
 
         A part that an earlier try left is gone on with if the hub told the file's SHA-256, by which sealing finds out
-        whether the two belong together. Files without are small, and begun anew.
+        whether the two belong together. Files without are small, and begun anew; they are held against the name that
+        git gives to their content.
 
         Args:
             file: one of a listing.
@@ -130,13 +132,19 @@ class HubRemote:
         Raises:
             FaststartError: 2, huggingface_hub is told to stay offline, or to bring more than it can over HTTP; 3, the
                 disk is full; 7, no access, a licence to accept, or no token in its file; 8, it is gone or of another
-                size; 9, the file cannot be written; 11, network; 143, SIGTERM.
+                size; 9, the file cannot be written; 11, network, or what comes is not the listed content; 143, SIGTERM.
         """
-        path = self._repeat(lambda: self._bring(file, folder, progress), file.path)
+        return self._repeat(lambda: self._bring_right(file, folder, progress), file.path)
+
+    def _bring_right(self, file: RemoteFile, folder: str, progress: Callable[[int], None]) -> str:
+        path = self._bring(file, folder, progress)
         with writing(file.path):
             size = os.stat(path).st_size
-        if size != file.size:
-            raise FaststartError(Exit.CHANGED, f"came with {size} bytes, {file.size} were listed", file.path)
+            if size != file.size:
+                raise FaststartError(Exit.CHANGED, f"came with {size} bytes, {file.size} were listed", file.path)
+            if file.sha256 is None and _blob_id(path, size) != file.version:
+                message = f"what {_host(self._endpoint)} sends is not the content that it listed"
+                raise FaststartError(Exit.NETWORK, message, file.path)
         return path
 
     def _repeat(self, call: Callable[[], T], about: bytes) -> T:
@@ -373,6 +381,15 @@ def _file(sibling: Any) -> RemoteFile:
     if sibling.size is None or not version:
         raise ValueError(f"no size or version of {sibling.rfilename}")
     return RemoteFile(sibling.rfilename.encode(), sibling.size, version, sha256)
+
+
+def _blob_id(path: str, size: int) -> str:
+    """Return the name that git gives to a file's content (git-scm.com/book, "Git Objects")."""
+    found = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    with open(path, "rb") as stream:
+        while data := stream.read(1 << 20):
+            found.update(data)
+    return found.hexdigest()
 
 
 def _licence(card: Any) -> str | None:
