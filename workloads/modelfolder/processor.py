@@ -1,4 +1,4 @@
-"""Threads that share one processor.
+"""How many processors there are, and threads that share one.
 
 Threads that make many short system calls mostly wait for the interpreter's lock, and only one can have it. To wake the
 next one on another processor costs more than the work that it then does; on one processor it costs little. In one run
@@ -9,6 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
 
 
 class SharedProcessor:

@@ -11,16 +11,18 @@ import mmap
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelfolder import structure
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
-from modelfolder.processor import SharedProcessor
+from modelfolder.processor import SharedProcessor, processors
 from modelfolder.source import SourceFile, open_source
 from preload import state
 from preload.destination import Destination, Journal, Part, writing
+from preload.hashing import Hashers
 from preload.mode import Mode
 from preload.shares import Share, Shares
 from preload.state import PAGE
@@ -101,7 +103,10 @@ class Copy:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._settings = settings
-        self._small = min(SMALL, settings.mode.request_max)
+        self._hashers = Hashers(min(settings.streams, processors())) if settings.hashes else None
+        # Who hashes one buffer reads into another: both together are as large as one is otherwise.
+        self._most_bytes = max(PAGE, settings.mode.request_max // 2) if settings.hashes else settings.mode.request_max
+        self._small = min(SMALL, self._most_bytes)
         small_files = sum(job.file.size <= self._small for job in jobs)
         self._sync_small = settings.mode.direct and small_files <= SYNCED_SMALL_FILES
         self.synced = settings.mode.direct and (self._sync_small or not small_files)
@@ -193,7 +198,7 @@ class Copy:
     def _serve(self, stream: int) -> None:
         with (
             self._stopping_all(),
-            contextlib.closing(_Reader(self._settings.mode, self._patience)) as reader,
+            contextlib.closing(self._reader()) as reader,
         ):
             for number in iter(self._next_whole, None):
                 self._finish(number)
@@ -226,6 +231,10 @@ class Copy:
                     self._read_ahead(piece, reader)
                 elif work:
                     written = self._copy(work, piece, reader, stream)
+
+    def _reader(self) -> _Reader:
+        buffers = 2 if self._settings.hashes else 1
+        return _Reader(min(self._settings.mode.request, self._most_bytes), self._most_bytes, buffers, self._patience)
 
     def _next_whole(self) -> int | None:
         """Return a part that only lacks its name; None if there is no more."""
@@ -270,7 +279,7 @@ class Copy:
             if not resting:
                 work = self._work.take(self._clock(), small=stream < self._small_streams.streams)
                 if not work and self._settings.hashes:
-                    share = self._shares.offer(self._work.pieces, self._clock(), self._settings.mode.request_max)
+                    share = self._shares.offer(self._work.pieces, self._clock(), self._most_bytes)
                     if share:
                         return None, share
             if not work:
@@ -330,20 +339,25 @@ class Copy:
         """Read a block and write it, twice if it does not fit its hash; False if another stream has done so."""
         file = self._jobs[work.file].file
         number = piece.start // file.listed.block_bytes
+        if self._hashers is None:
+            raise AssertionError("nothing is to be hashed")
         for attempt in (1, 2):
-            digest = hashlib.sha256()
-            at, seconds = piece.start, 0.0
+            digest = self._hashers.digest()
+            at = piece.start
             while at < piece.end:
                 share, length = self._part_of_block(work, piece, at, reader.request)
                 if share and share.buffer:
                     buffer = share.buffer
                 else:
+                    digest.wait(left=1)
+                    reader.turn()
                     self._read(file, at, length, reader)
                     buffer = reader.buffer
-                began = self._clock()
-                digest.update(buffer[:length])
-                seconds += self._clock() - began
-                if not self._write(work, at, length, buffer):
+                digest.add(buffer[:length])
+                mine = self._write(work, at, length, buffer)
+                if share or not mine:
+                    digest.wait()
+                if not mine:
                     return False
                 at += length
                 with self._lock:
@@ -354,9 +368,9 @@ class Copy:
                         self._changed.notify_all()
                     if at < piece.end:
                         self._work.moved(work, self._clock())
-            good = digest.digest() == file.listed.blocks[number]
+            good = digest.value() == file.listed.blocks[number]
             with self._lock:
-                self.verify_seconds += seconds
+                self.verify_seconds += digest.seconds
                 self._shares.forget(piece)
                 if not good and attempt == 1:
                     self._patience.count_retry()
@@ -473,21 +487,33 @@ class _Halted(Exception):  # noqa: N818 - not an error
 
 
 class _Reader:
-    """Reads files of the source into one buffer, around the page cache where the file system lets it.
+    """Reads files of the source into a buffer, around the page cache where the file system lets it.
+
+    Args:
+        request: bytes of a read at the start.
+        request_max: bytes of a read at the most, and of each buffer.
+        buffers: how many it has.
+        patience: repeats reads that fail for the moment.
 
     Attributes:
         buffer: what was read; it begins on a page.
         request: how many bytes to ask for next: more if the last answer came at once, less if it took long.
     """
 
-    def __init__(self, mode: Mode, patience: Patience):
-        self.buffer = _buffer(mode.request_max)
-        self.request = mode.request
-        self._mode = mode
+    def __init__(self, request: int, request_max: int, buffers: int, patience: Patience):
+        self._buffers = deque(_buffer(request_max) for _ in range(buffers))
+        self.buffer = self._buffers[0]
+        self.request = request
+        self._first, self._most = request, request_max
         self._patience = patience
         self._file: SourceFile | None = None
         self._fd = -1
         self._direct = False
+
+    def turn(self) -> None:
+        """Take the next buffer; what was read into the others stays."""
+        self._buffers.rotate(-1)
+        self.buffer = self._buffers[0]
 
     def read(self, file: SourceFile, at: int, length: int) -> None:
         """Fill the start of the buffer with bytes of a file; they lie in it.
@@ -530,9 +556,9 @@ class _Reader:
 
     def _adapt(self, seconds: float) -> None:
         if seconds < _FAST:
-            self.request = min(2 * self.request, self._mode.request_max)
+            self.request = min(2 * self.request, self._most)
         elif seconds > _SLOW:
-            self.request = max(self.request // 2, min(_UNIT, self._mode.request))
+            self.request = max(self.request // 2, min(_UNIT, self._first))
 
     def _read(self, file: SourceFile, start: int, done: int, length: int) -> int:
         try:

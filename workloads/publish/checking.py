@@ -6,11 +6,11 @@ import os
 
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.manifest import Manifest
+from modelfolder.processor import processors
 from modelfolder.source import Source, look, read_manifest
 from modelfolder.verdict import Finding, judge
 from preload.report import Progress, size
 from preload.run import Surroundings
-from publish import sealing
 from publish.options import Check
 from publish.places import telling
 from publish.report import PublishReport
@@ -77,9 +77,9 @@ def _against(manifest: Manifest, source: Source, around: Surroundings) -> list[F
     hashed = {listed.path: listed for listed in manifest.files if listed.blocks}
     same = [file for path, file in sorted(there.items()) if path in hashed and sizes[path] == file.size]
     block_bytes = {path: listed.block_bytes for path, listed in hashed.items()}
-    hashing = Hashing(same, (), sealing.processors(), around.patience, block_bytes)
+    hashing = Hashing(same, (), processors(), around.patience, block_bytes)
     progress = Progress(sum(file.size for file in same), around.say, around.draw, done="hashed")
-    with telling(progress, lambda: hashing.done, sealing.processors()):
+    with telling(progress, lambda: hashing.done, processors()):
         hashes = hashing.run()
     for file in same:
         listed = hashed[file.path]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from modelfolder import names, pool
 from modelfolder.errors import Exit, FaststartError
 from modelfolder.manifest import Manifest, canonical, digest
+from modelfolder.processor import processors
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
 from modelfolder.verdict import Verdict, judge
 from preload.destination import nearest_existing, writing
@@ -143,9 +144,9 @@ def _seal(
     source = look(os.fsencode(root), options.files if options.in_place else ["all"], around.patience, by_manifest=False)
     verdict = judge(source, around.patience)
     _require_good(source, verdict, options, around)
-    hashing = Hashing(source.files, set(origin.sha256), sealing.processors(), around.patience)
+    hashing = Hashing(source.files, set(origin.sha256), processors(), around.patience)
     progress = Progress(source.total_bytes, around.say, around.draw, done="hashed")
-    with telling(progress, lambda: hashing.done, sealing.processors()), report.verifying():
+    with telling(progress, lambda: hashing.done, processors()), report.verifying():
         hashes = hashing.run()
     wrong = sealing.wrong_sha256(hashes, origin.sha256)
     if wrong:

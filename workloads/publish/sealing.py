@@ -164,11 +164,6 @@ def _changed(file: SourceFile) -> FaststartError:
     return FaststartError(Exit.CHANGED, "has changed while it was hashed: something else writes there", file.path)
 
 
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def wrong_sha256(hashes: Mapping[bytes, Hashes], wanted: Mapping[bytes, str]) -> list[bytes]:
     """Return the files whose SHA-256 is not the one that their place tells."""
     return [path for path, sha256 in sorted(wanted.items()) if hashes[path].sha256 != sha256]

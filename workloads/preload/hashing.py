@@ -1,0 +1,77 @@
+"""Hashes that are made beside the copy: a stream reads on while what it has read before is hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from collections import deque
+
+
+class Hashers:
+    """Threads that hash, for digests of any number; they are daemons, and wait for work until the program ends."""
+
+    def __init__(self, threads: int):
+        self._todo: queue.SimpleQueue[Digest] = queue.SimpleQueue()
+        for _ in range(threads):
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def digest(self) -> Digest:
+        """Begin a digest of nothing."""
+        return Digest(self._todo)
+
+    def _work(self) -> None:
+        while True:
+            self._todo.get().work()
+
+
+class Digest:
+    """The SHA-256 of bytes that are added in order. One thread adds and waits.
+
+    Attributes:
+        seconds: how long all of it took so far.
+    """
+
+    def __init__(self, todo: queue.SimpleQueue[Digest]):
+        self.seconds = 0.0
+        self._hash = hashlib.sha256()
+        self._todo = todo
+        self._parts: deque[memoryview] = deque()
+        self._in_work = False
+        self._changed = threading.Condition()
+
+    def add(self, data: memoryview) -> None:
+        """Have bytes hashed; they must stay as they are until they were waited for."""
+        with self._changed:
+            self._parts.append(data)
+            idle = not self._in_work
+            self._in_work = True
+        if idle:
+            self._todo.put(self)
+
+    def wait(self, left: int = 0) -> None:
+        """Wait until all that was added is hashed, but for the last so many additions."""
+        with self._changed:
+            while len(self._parts) > left:
+                self._changed.wait()
+
+    def value(self) -> bytes:
+        """Return the digest of all that was added."""
+        self.wait()
+        return self._hash.digest()
+
+    def work(self) -> None:
+        """Hash what was added; only one thread does so at a time, or the order would be lost."""
+        while True:
+            with self._changed:
+                if not self._parts:
+                    self._in_work = False
+                    return
+                part = self._parts[0]
+            began = time.monotonic()
+            self._hash.update(part)
+            with self._changed:
+                self.seconds += time.monotonic() - began
+                self._parts.popleft()
+                self._changed.notify_all()
