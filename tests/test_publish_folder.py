@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelfolder import manifest as manifests
+from modelfolder.errors import Exit, FaststartError
 from modelfolder.patience import Patience
 from modelfolder.source import look
-from publish import publishing, sealing, staging
+from publish import program, publishing, sealing, staging
 from publish.sealing import Hashing
 from tests.preload_support import preload, tree, write
 from tests.publish_support import FIRST, MODEL, SECOND, manifest, publish
@@ -321,6 +323,7 @@ def quietly(source: Path, destination: Path) -> int:
         parallel=4,
         token_file=None,
         wait=60,
+        tries=1,
     )
     around = publishing.Surroundings(Patience(), lambda _: None, None, "/proc", "/sys")
     publishing.publish(options, around, publishing.PublishReport())
@@ -460,3 +463,64 @@ def test_a_file_that_changes_while_it_is_hashed_is_8(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="has changed while it was hashed") as error:
         Hashing(source.files, (), 2, Patience()).run()
     assert error.value.code == 8  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# Tries
+
+
+class Ends:
+    """In place of publishing: ends with one code after the other, then well."""
+
+    def __init__(self, *codes: Exit):
+        self.codes = list(codes)
+        self.tries = 0
+
+    def __call__(self, *_: object) -> None:
+        self.tries += 1
+        if self.codes:
+            raise FaststartError(self.codes.pop(0), "it did not work", b"a file")
+
+
+def tried(monkeypatch, tmp_path, ends: Ends, tries: int) -> tuple[int, list[float]]:
+    naps: list[float] = []
+    monkeypatch.setattr(program, "publish", ends)
+    code = program.main([str(tmp_path), str(tmp_path / "to"), "--tries", str(tries)], sleep=naps.append)
+    return code, naps
+
+
+@pytest.mark.parametrize("code", program.AGAIN)
+def test_what_another_try_can_help_is_tried_again_after_growing_pauses(monkeypatch, tmp_path, capsys, code):
+    ends = Ends(code, code, code)
+    ended, naps = tried(monkeypatch, tmp_path, ends, 4)
+
+    assert (ended, ends.tries) == (0, 4)
+    assert sum(naps) == pytest.approx(sum(program.PAUSES))
+    assert "a file: it did not work; try 2 of 4 begins in 10 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", program.AGAIN)
+def test_the_last_try_ends_with_its_own_code(monkeypatch, tmp_path, code):
+    ends = Ends(Exit.BUSY, code)
+    assert tried(monkeypatch, tmp_path, ends, 2)[0] == code
+
+
+@pytest.mark.parametrize("code", set(Exit) - {*program.AGAIN, Exit.DONE})
+def test_what_another_try_would_meet_again_is_tried_once(monkeypatch, tmp_path, code):
+    ends = Ends(code)
+    assert tried(monkeypatch, tmp_path, ends, 4) == (code, [])
+
+
+def test_a_stop_ends_the_pause_between_two_tries(monkeypatch, tmp_path):
+    ends = Ends(Exit.NETWORK)
+    monkeypatch.setattr(program, "publish", ends)
+
+    def stop(_: float) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert program.main([str(tmp_path), str(tmp_path / "to"), "--tries", "4"], sleep=stop) == Exit.TERMINATED
+    assert ends.tries == 1
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many", ""])
+def test_a_number_of_tries_that_is_none_is_refused(tmp_path, number):
+    assert publish(tmp_path, tmp_path / "to", "--tries", number).code == Exit.USAGE

@@ -23,9 +23,10 @@ TOKEN_PATH = "/run/secrets/faststart"  # noqa: S105 - a folder
 _TOKEN_KEY = "token"  # noqa: S105 - the name of a key
 _TEMPORARY_PATH = "/tmp"  # noqa: S108
 
-# contracts.md, "Exit codes": what another try would meet again. 5, 9, 11 and 143 count against the limit of tries.
-FINAL_EXITS = (2, 3, 4, 6, 7, 8, 10)
-_TRIES = 3
+# What another try can help (contracts.md, "Exit codes") is tried again inside the pod. A Job that fails by a rule of
+# its podFailurePolicy is no failure to pulumi-kubernetes, which then waits until its timeout: it knows
+# BackoffLimitExceeded and DeadlineExceeded only (pulumi/cloud-ready-checks, pkg/kubernetes/job/check.go).
+_TRIES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +82,6 @@ class PublishedModel(pulumi.ComponentResource):
             "faststart.dev/model": name,
             "faststart.dev/revision": settings.revision,
         }
-        rule: k8s.batch.v1.PodFailurePolicyRuleArgsDict = {
-            "action": "FailJob",
-            "on_exit_codes": {"container_name": "publish", "operator": "In", "values": list(FINAL_EXITS)},
-        }
         moved: k8s.batch.v1.PodFailurePolicyRuleArgsDict = {
             "action": "Ignore",
             "on_pod_conditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -98,8 +95,8 @@ class PublishedModel(pulumi.ComponentResource):
             },
             # No ttl_seconds_after_finished: a refresh would miss the Job, and the next `up` would make it anew.
             spec={
-                "backoff_limit": _TRIES,
-                "pod_failure_policy": {"rules": [rule, moved]},
+                "backoff_limit": 0,
+                "pod_failure_policy": {"rules": [moved]},
                 "template": {"metadata": {"labels": labels}, "spec": pod},
             },
             opts=child.merge(
@@ -265,6 +262,8 @@ def _arguments(name: str, settings: ModelSettings) -> list[str]:
         settings.revision,
         "--max-bytes",
         str(settings.size_gib * GIB),
+        "--tries",
+        str(_TRIES),
         *(["--allow-pickle"] if settings.allow_pickle else []),
         *(["--token-file", f"{TOKEN_PATH}/{_TOKEN_KEY}"] if settings.token_secret else []),
         "--termination-log",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ How
         together, for its lock lies there.
   --wait SECONDS
         How long to wait for another publisher of DEST (3600; with --remove 0).
+  --tries N
+        How often to try in all (1) where another try can help: exits 5, 9 and 11.
   --termination-log PATH
         Write the result there, as JSON of at most 4 KiB.
   --version, --help
@@ -112,6 +115,7 @@ class Options:
     parallel: int
     token_file: str | None
     wait: float
+    tries: int
 
     @property
     def in_place(self) -> bool:
@@ -165,6 +169,7 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
     parser.add_argument("--token-file")
     parser.add_argument("--staging")
     parser.add_argument("--wait", type=seconds)
+    parser.add_argument("--tries", type=tries, default=1)
     parser.add_argument("--termination-log")
     parser.add_argument("--version", action="version", version=f"publish {VERSION}")
     given = parser.parse_intermixed_args(arguments)
@@ -200,7 +205,19 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
         parallel=given.parallel,
         token_file=given.token_file,
         wait=3600.0 if given.wait is None else given.wait,
+        tries=given.tries,
     )
+
+
+def tries(text: str) -> int:
+    """Return a number of tries.
+
+    Raises:
+        ArgumentTypeError: it is none from 1 on.
+    """
+    if number := natural(text):
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of tries: 1 is the least")
 
 
 def _staging(destination: str, named: str | None, parser: Parser) -> str:

@@ -6,6 +6,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from modelfolder.errors import Exit, FaststartError
+from modelfolder.names import show
 from modelfolder.patience import Patience
 from preload.program import perform
 from preload.run import Surroundings
@@ -14,6 +16,13 @@ from publish.checking import check
 from publish.publishing import publish
 from publish.removing import remove
 from publish.report import PublishReport
+
+AGAIN = (Exit.BUSY, Exit.IO_ERROR, Exit.NETWORK)
+"""Exit codes after which another try can help."""
+
+PAUSES = (10.0, 30.0, 60.0)
+"""Seconds before the second try and the next ones. A choice of ours: each try has its own patience with single
+requests, so these are for what is away for longer."""
 
 
 def main(
@@ -43,7 +52,7 @@ def main(
         elif isinstance(asked, options.Removal):
             remove(asked, around, result)
         else:
-            publish(asked, around, result)
+            _try(asked, around, result)
 
     result = PublishReport()
     before = os.umask(0o022)  # servers read as another user
@@ -52,3 +61,23 @@ def main(
     finally:
         os.umask(before)
     return result.code
+
+
+def _try(asked: options.Options, around: Surroundings, result: PublishReport) -> None:
+    """Publish, and do so again after a growing pause where that can help.
+
+    Raises:
+        FaststartError: any exit code of publish: one that another try would meet again, or that of the last try.
+    """
+    for number in range(1, asked.tries + 1):
+        try:
+            publish(asked, around, result)
+        except FaststartError as error:
+            if error.code not in AGAIN or number == asked.tries:
+                raise
+            pause = PAUSES[min(number, len(PAUSES)) - 1]
+            about = f"{show(error.file)}: " if error.file else ""
+            around.say(f"{about}{error.message}; try {number + 1} of {asked.tries} begins in {pause:.0f} s")
+            around.patience.pause(pause)
+        else:
+            return
