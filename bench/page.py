@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import machine, results
+from bench import host_memory, machine, results
 from bench.results import Judgement, Result
 from bench.rows import ARTICLE, FULL, Row, rows
 from bench.verdicts import LOWER_PART, PAIRS_NEEDED, Spread
@@ -200,7 +200,7 @@ def _about(one: Mapping[str, Any]) -> str:
     memory = f"{one['memory'] / (1 << 30):.0f} GiB"
     return (
         f"{one['cpu']}, {one['cores']} cores, {memory} of memory, Linux {one['kernel']}, {one['file_system']}, "
-        f"Python {one['python']}; {one['free_memory']}"
+        f"Python {one['python']}; {one.get('free_memory', host_memory.GIVEN_BACK)}"
     )
 
 
