@@ -42,6 +42,10 @@ rehearse-update: .venv/runtime ## The same on top of the last rehearsal: what a 
 rehearse-destroy: .venv/runtime ## Destroy the rehearsed STACK; UNPROTECT=1 gives up protected data first
 	@$(BIN)/python -m rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect)
 
+.PHONY: kube
+kube: .venv/dev ## Deploy, disturb and destroy STACK on a real Kubernetes control plane with stand-in nodes (kube/README.md)
+	@$(BIN)/python -m kube $(STACK)
+
 .PHONY: check
 check: .venv/dev ## Format, lint, types, units and every recorded stack: the inner loop, no CLI needed
 	@echo "== format and lint"
@@ -99,8 +103,9 @@ golden: .venv/dev ## Write the golden files again: user data, URN lists; read th
 .PHONY: lock
 lock: ## Resolve requirements*.in again into requirements*.txt, with hashes
 	@test -x build/uv/bin/uv || { $(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv==$(UV_VERSION); }
-	@for name in requirements requirements-dev; do \
+	@for name in requirements requirements-dev kube/requirements; do \
 	  build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    $$([ $$name != kube/requirements ] || echo --no-deps) \
 	    --custom-compile-command "make lock" --output-file $$name.txt $$name.in; done
 
 .PHONY: clean

@@ -11,7 +11,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -41,10 +41,12 @@ class Place:
     Attributes:
         out: what a reader looks at: texts, state, manifests, report.
         root: the clone that is rehearsed; the stand-ins run from it.
+        real: plugins that are the real ones, by package: those that reach nothing but this machine.
     """
 
     out: Path
     root: Path
+    real: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -92,15 +94,21 @@ class Place:
             path.chmod(0o755)
 
     def stand_in(self, name: str) -> Path:
-        """The executable that stands in for a plugin."""
+        """The executable that stands in for a plugin, or starts the real one."""
         return self.bin / f"pulumi-resource-{name}"
 
+    def runs(self, name: str) -> str:
+        """What that executable must run."""
+        return _quoted(self.real[name]) if name in self.real else "-m rehearsal.providers"
+
     def _wrapper(self, name: str) -> str:
+        if name in self.real:
+            return f'#!/bin/sh\nexec {self.runs(name)} "$@"\n'
         return (
             "#!/bin/sh\n"
             f"# Stands in for the {name} plugin: {self.root}/rehearsal/README.md\n"
             f"PYTHONPATH={_quoted(self.root)} {CLOUD}={_quoted(self.cloud)} \\\n"
-            f'exec {_quoted(sys.executable)} -m rehearsal.providers {name} "$@"\n'
+            f'exec {_quoted(sys.executable)} {self.runs(name)} {name} "$@"\n'
         )
 
 
@@ -185,7 +193,7 @@ def check_before(place: Place, env: Mapping[str, str], ambient: Mapping[str, str
         ours = place.stand_in(name)
         if first is None or Path(first) != ours:
             reasons.append(f"the first pulumi-resource-{name} on PATH is {first}, not the stand-in {ours}")
-        elif "rehearsal.providers" not in ours.read_text(encoding="utf-8", errors="replace"):
+        elif place.runs(name) not in ours.read_text(encoding="utf-8", errors="replace"):
             reasons.append(f"{ours} is not the stand-in that was put there")
     if any((place.home / "plugins").glob("*")):
         reasons.append(f"{place.home} holds plugins; it must be the rehearsal's own: start with --fresh")

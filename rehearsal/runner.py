@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -62,6 +63,7 @@ class Rehearsal:
         cli: the engine.
         show: gets each line that the engine says, but for those about where the stand-ins were found.
         ambient: the environment that is made safe for the engine.
+        real: plugins that are the real ones (see `isolation.Place`).
     """
 
     stack_file: Path
@@ -70,6 +72,7 @@ class Rehearsal:
     cli: PulumiCli
     show: Show = print
     ambient: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    real: Mapping[str, Path] = field(default_factory=dict)
     _closed_port: isolation.ClosedPort | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +92,7 @@ class Rehearsal:
     @property
     def place(self) -> isolation.Place:
         """The folders."""
-        return isolation.Place(self.out_dir, self.root)
+        return isolation.Place(self.out_dir, self.root, self.real)
 
     @property
     def copied_stack_file(self) -> Path:
@@ -157,9 +160,13 @@ class Rehearsal:
         """What an `up` would do; exit code 7 where it would do something and nothing was expected."""
         return self._run("preview", *(["--expect-no-changes"] if expect_no_changes else []))
 
-    def up(self) -> Run:
-        """Deploys, without a preview of its own: the caller has just shown one."""
-        return self._run("up", "--yes", "--skip-preview")
+    def up(self, *, until: Callable[[str], bool] | None = None) -> Run:
+        """Deploys, without a preview of its own: the caller has just shown one.
+
+        Args:
+            until: asked about each line that the engine says; once it is true the engine is interrupted, as by Ctrl-C.
+        """
+        return self._run("up", "--yes", "--skip-preview", until=until)
 
     def refresh(self, *, expect_no_changes: bool = False) -> Run:
         """Compares the state with what the stand-ins remember."""
@@ -200,7 +207,7 @@ class Rehearsal:
         )
         return done.stdout
 
-    def _run(self, operation: str, *options: str) -> Run:
+    def _run(self, operation: str, *options: str, until: Callable[[str], bool] | None = None) -> Run:
         log = self.place.work / f"{operation}.jsonl"
         log.unlink(missing_ok=True)
         command = [self.cli.path, operation, *options, "--non-interactive", "--color", "never", "--event-log", log]
@@ -223,6 +230,9 @@ class Rehearsal:
                         lines.append(line)
                         if not self.is_about_stand_ins(line):
                             self.show(line.rstrip("\n"))
+                        if until and until(line):
+                            process.send_signal(signal.SIGINT)
+                            until = None
                     code = process.wait()
                     break
                 except KeyboardInterrupt:

@@ -101,6 +101,7 @@ class Aws(ResourceStandIn):
             "region": self.region,
             "partition": self.partition,
             "now": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "apiServer": self.cloud.api_server,
             **_from_neighbours(world, inputs),
         }
         new = {"hex8": new_hex(8), "hex17": new_hex(17), "uuid": str(uuid.uuid4()), "path": "/"}

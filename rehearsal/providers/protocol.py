@@ -83,6 +83,14 @@ class Cloud:
                 new.write_text(after, encoding="utf-8")
                 new.replace(path)
 
+    @property
+    def api_server(self) -> Path:
+        """The file that says where each cluster's API server answers, where there is a real one.
+
+        It holds its address and its authority's certificate in base64, with a blank between.
+        """
+        return self.folder / "api-server"
+
     def look(self, package: str) -> World:
         """The world of one package as it is now, to look at only. Needs no lock: the file is replaced, not written."""
         path = self.folder / f"{package}.json"
