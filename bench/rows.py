@@ -177,7 +177,7 @@ def _fio_seconds_at_once(output: str) -> float:
 
 
 def _fio_at_once(shards: int, shard_bytes: int) -> Contestant:
-    """Reads the source and writes as much, both around the page cache: what one disk gives a copy."""
+    """Reads the source and writes as much, both around the page cache, from pages of 4 KiB."""
     common = f"--bs=4M --direct=1 --ioengine=libaio --iodepth={PARALLEL // 2} --size={shards * shard_bytes}"
     command = (
         f"fio --output-format=json {common} --file_service_type=sequential"
