@@ -282,7 +282,8 @@ class Scenario:
             done.note = self._destroy_with_a_pod_that_hangs()
         with self.step("it leaves no object, no finalizer, and an empty cloud"):
             _none(self.rehearsal.standing())
-            state.eventually(lambda: "; ".join(state.leftovers(self.plane, self.before)) or None)
+            # Pods whose node is gone are collected after some 40 s.
+            state.eventually(lambda: "; ".join(state.leftovers(self.plane, self.before)) or None, 180)
         _none(self.kubelets.errors)
 
     # ---- parts of steps
