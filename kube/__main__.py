@@ -10,7 +10,7 @@ from pathlib import Path
 from kube import tools
 from kube.cluster_state import WrongError
 from kube.control_plane import ControlPlaneError
-from kube.scenario import ROOT, Scenario
+from kube.scenario import FAILURE, ROOT, Scenario
 from rehearsal.isolation import RefusedError
 from rehearsal.pulumi_cli import find_or_install
 from rehearsal.toolbox import ToolMissingError
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         scenario.run()
     except (WrongError, ControlPlaneError) as error:
         say(str(error))
-        say(f"what stood at that moment: {out / 'at-the-failure.txt'}; the logs: {out / 'control-plane'}")
+        say(f"what stood at that moment: {out / FAILURE}; the logs: {out / 'control-plane'}")
         return FAILED
     except RefusedError as error:
         say(str(error))

@@ -133,7 +133,7 @@ def unbound(api: Api) -> list[str]:
     return [*wrong, *(f"volume {name} has no claim" for name in volumes)]
 
 
-def rights(plane: ControlPlane, namespace: str, account: str) -> list[str]:
+def rights(plane: ControlPlane, api: Api, namespace: str, account: str) -> list[str]:
     """What a service account may do, of what is asked, beyond what every one may.
 
     Asked one by one, and by the API server's own list, which names what was not thought of.
@@ -144,7 +144,6 @@ def rights(plane: ControlPlane, namespace: str, account: str) -> list[str]:
         "kind": "SubjectAccessReview",
         "spec": {"user": user, "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]},
     }
-    api = Api(plane.kubeconfig)
     may = [
         f"{verb} {resource} in {place or 'all namespaces'}"
         for verb in ASKED_VERBS

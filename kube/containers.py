@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -194,8 +194,3 @@ def restarts(container: Object, policy: str, *, initial: bool) -> str:
     if own:
         return str(own)
     return "OnFailure" if initial and policy == "Always" else policy
-
-
-def by_name(statuses: Sequence[Object] | None) -> dict[str, Object]:
-    """Return container statuses by the container's name."""
-    return {one["name"]: one for one in statuses or ()}

@@ -13,6 +13,7 @@ from kube.api import Api
 from kube.cloud_nodes import CloudNode, nodes
 from kube.containers import Object, Runtime
 from kube.pods import PodLife
+from kube.tools import kubernetes_version
 from rehearsal.providers.protocol import Cloud
 
 LOOK_SECONDS = 0.2
@@ -115,9 +116,8 @@ class Kubelets:
             return needed
 
     def is_lost(self, pod: Object) -> bool:
-        """As a test says, and where the node is gone."""
-        name = pod["spec"]["nodeName"]
-        return name in self.lost
+        """As a test says."""
+        return pod["spec"]["nodeName"] in self.lost
 
     # ---- nodes
 
@@ -190,7 +190,7 @@ class Kubelets:
                 for kind, value in conditions.items()
             ],
             "nodeInfo": {
-                "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.35.4",
+                "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": f"v{kubernetes_version()}",
                 "osImage": "stand-in", "kernelVersion": "6.12", "containerRuntimeVersion": "containerd://2",
                 "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "",
             },

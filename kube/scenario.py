@@ -35,6 +35,9 @@ CHARTS = Path(__file__).parent / "charts"
 TOLERATION_SECONDS, MONITOR_SECONDS = 4, 8
 """How long pods stay on a lost node, and how long it may be silent: short, or each loss would take minutes."""
 
+UP, FAILURE = "up.txt", "at-the-failure.txt"
+"""What the engine said in each `up`; what stood in the cluster when a step failed."""
+
 OVERDUE_SECONDS = 12
 """After so long, at the pace of the nodes here, a pod that was told to end hangs."""
 
@@ -106,6 +109,9 @@ class Scenario:
     @contextlib.contextmanager
     def standing(self) -> Iterator[None]:
         """The control plane, the nodes' kubelets, and the program's copy, while the block runs."""
+        self.out_dir.mkdir(parents=True, exist_ok=True)
+        for name in (UP, FAILURE):  # of an earlier run
+            (self.out_dir / name).unlink(missing_ok=True)
         with contextlib.ExitStack() as stack:
             with self.step("the control plane starts"):
                 stack.enter_context(self.plane.running())
@@ -164,7 +170,7 @@ class Scenario:
                 if one["metadata"]["namespace"] in state.OURS
             ]
             for namespace, account in accounts:
-                _none([f"{account} may {right}" for right in state.rights(self.plane, namespace, account)])
+                _none([f"{account} may {right}" for right in state.rights(self.plane, self.api, namespace, account)])
             done.note = ", ".join(sorted({account for _, account in accounts}))
 
     def meddle(self) -> None:
@@ -296,7 +302,7 @@ class Scenario:
 
     def _up(self, until: Callable[[str], bool] | None = None) -> Run:
         run = self.rehearsal.up(until=until)
-        with (self.out_dir / "up.txt").open("a", encoding="utf-8") as log:
+        with (self.out_dir / UP).open("a", encoding="utf-8") as log:
             log.write(run.text)
         self.plane.check()
         return run
@@ -409,7 +415,7 @@ class Scenario:
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             said = self.plane.kubectl("get", "pods,jobs,deployments,daemonsets,pv,pvc,nodes", "-A", "-o", "wide")
             events = self.plane.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")
-            (self.out_dir / "at-the-failure.txt").write_text(f"{said}\n{events}", encoding="utf-8")
+            (self.out_dir / FAILURE).write_text(f"{said}\n{events}", encoding="utf-8")
 
 
 def _require(run: Run, what: str) -> None:

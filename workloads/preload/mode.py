@@ -33,7 +33,7 @@ class Mode:
         direct: around the page cache, with O_DIRECT.
         drop: whether the copy's pages are dropped from the page cache once they are on disk.
         request: bytes of a read at the start.
-        request_max: bytes of a read at the most, and of each stream's buffer.
+        request_max: bytes of a read at the most, and of all buffers of a stream together.
         reason: why it is so, for people.
     """
 
