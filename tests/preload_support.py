@@ -124,6 +124,24 @@ def use_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, mode.PAGE)
 
 
+MORTAL = """
+import itertools
+at, numbers = int(os.environ.get("KILL_AT", "0")), itertools.count(1)
+def mortal(module, name, changed=None):
+    real = getattr(module, name)
+    def call(*arguments, **more):
+        number = next(numbers)
+        if number == at and number % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*(changed(*arguments) if changed else arguments), **more)
+        if number == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(module, name, call)
+"""
+"""For `start`: the process kills itself at the KILL_AT-th call of all that are mortal, before or after the call."""
+
+
 @dataclass(frozen=True)
 class Result:
     """How a run of preload in this process ended."""

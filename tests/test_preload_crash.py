@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.preload_support import (
+    MORTAL,
     SMALL_PIECES,
     Naps,
     is_marked,
@@ -25,25 +26,11 @@ from tests.preload_support import (
     write,
 )
 
-DIE = f"""{SMALL_PIECES}
-# Kill this process at its n-th call that may change a destination or read a source: before or after the call.
-import itertools
-at, numbers = int(os.environ.get("KILL_AT", "0")), itertools.count(1)
-def mortal(module, name):
-    real = getattr(module, name)
-    def call(*arguments, **more):
-        number = next(numbers)
-        if number == at and number % 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if name == "preadv":
-            arguments = (arguments[0], [arguments[1][0][:4096]], arguments[2])
-        result = real(*arguments, **more)
-        if number == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    setattr(module, name, call)
+# Each call that may change a destination or read a source.
+DIE = f"""{SMALL_PIECES}{MORTAL}
 preload.copier._TICK = 0.001
-for name in ("preadv", "pwrite", "write", "mkdir", "unlink", "rmdir", "rename", "utime", "fchmod"):
+mortal(os, "preadv", lambda fd, buffers, at: (fd, [buffers[0][:4096]], at))
+for name in ("pwrite", "write", "mkdir", "unlink", "rmdir", "rename", "utime", "fchmod"):
     mortal(os, name)
 mortal(preload.space, "fallocate")
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.preload_support import write
+from tests.preload_support import MORTAL, write
 from tests.publish_support import MODEL, differences, start
 from tests.publish_torment import CONTENT, PLACES
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.processes
 
 HITS = 10
 
-# A folder stands in for a bucket, and the process kills itself before or after its n-th change of the file system.
-DIE = """
-import itertools, shutil
+# A folder stands in for a bucket; each call that may change the file system.
+DIE = f"""{MORTAL}
+import shutil
 from pathlib import Path
 from publish import publishing, remote
 class Shelf:
@@ -34,18 +34,6 @@ class Shelf:
         progress(file.size)
         return target
 publishing.open_s3 = Shelf
-at, numbers = int(os.environ.get("KILL_AT", "0")), itertools.count(1)
-def mortal(module, name):
-    real = getattr(module, name)
-    def call(*arguments, **more):
-        number = next(numbers)
-        if number == at and number % 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = real(*arguments, **more)
-        if number == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    setattr(module, name, call)
 for name in ("rename", "unlink", "rmdir", "mkdir", "fsync", "fchmod", "posix_fadvise"):
     mortal(os, name)
 """
