@@ -18,6 +18,10 @@ class Exit(NamedTuple):
     message: str = ""
 
 
+class ImageError(Exception):
+    """An image cannot be pulled; the text is the registry's, or says what there is."""
+
+
 class Container(Protocol):
     """A container that was started."""
 
@@ -42,7 +46,11 @@ class Runtime(Protocol):
     """Starts containers."""
 
     def pull_seconds(self, image: str) -> float:
-        """How long an image takes to a node that does not have it."""
+        """How long an image takes to a node that does not have it.
+
+        Raises:
+            ImageError: it cannot be pulled.
+        """
         ...
 
     def start(self, pod: Object, container: Object, *, ends: bool) -> Container:
@@ -95,11 +103,13 @@ class Simulation:
 
     Attributes:
         rules: the first that fits is used; tests add to them.
+        unknown_images: what is in the names of images that no registry has.
         started: all that was started.
     """
 
     def __init__(self, work_seconds: float = 0.3, ready_seconds: float = 0.3, pull_seconds: float = 0.5) -> None:
         self.rules: list[Rule] = []
+        self.unknown_images: set[str] = set()
         self.started: list[Started] = []
         self._seconds = work_seconds, ready_seconds
         self._pull_seconds = pull_seconds
@@ -108,7 +118,8 @@ class Simulation:
 
     def pull_seconds(self, image: str) -> float:
         """The same for all images."""
-        del image
+        if any(part in image for part in self.unknown_images):
+            raise ImageError(f"rpc error: code = NotFound desc = failed to resolve reference {image!r}: not found")
         return self._pull_seconds
 
     def start(self, pod: Object, container: Object, *, ends: bool) -> Simulated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from kube import volumes
 from kube.api import Api
-from kube.containers import Container, Exit, HangsError, Object, Runtime, restarts
+from kube.containers import Container, Exit, HangsError, ImageError, Object, Runtime, restarts
 
 TICK = 0.05
 BACK_OFF = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
@@ -285,9 +286,7 @@ class PodLife:
 
     def _start(self, slot: _Slot) -> None:
         if self._host.needs_image(self.pod, slot.spec["image"]):
-            slot.state = {"waiting": {"reason": "ContainerCreating"}}
-            self._publish()
-            self._wait(self._host.pace * self._host.runtime.pull_seconds(slot.spec["image"]))
+            self._pull(slot)
         # With the policy OnFailure, too, a container of a Job ends; an init container always does.
         ends = not slot.sidecar and (slot.initial or self._policy in ("Never", "OnFailure"))
         slot.running = self._host.runtime.start(self.pod, slot.spec, ends=ends)
@@ -300,6 +299,30 @@ class PodLife:
         }
         slot.started = slot.probes["startup"] is None
         slot.ready = slot.started and slot.probes["readiness"] is None and not (slot.initial and not slot.sidecar)
+
+    def _pull(self, slot: _Slot) -> None:
+        """Waits for an image; for as long as it cannot be had, with the kubelet's pauses and words."""
+        image, pace = slot.spec["image"], self._host.pace
+        pauses = itertools.chain(BACK_OFF, itertools.repeat(BACK_OFF[-1]))
+        slot.state = {"waiting": {"reason": "ContainerCreating"}}
+        while True:
+            self._publish()
+            try:
+                seconds = self._host.runtime.pull_seconds(image)
+            except ImageError as error:
+                what = f'Failed to pull image "{image}": {error}'
+                self._event("Failed", what)
+                slot.state = {"waiting": {"reason": "ErrImagePull", "message": what}}
+                self._publish()
+                self._wait(TICK)
+                slot.state = {
+                    "waiting": {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": {error}'}
+                }
+                self._publish()
+                self._wait(pace * next(pauses))
+            else:
+                self._wait(pace * seconds)
+                return
 
     def _look(self, slot: _Slot) -> None:
         """Takes note of what a container does, and starts it again where that is due."""

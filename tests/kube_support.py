@@ -1,15 +1,14 @@
-"""What the tests of kube share: an API server that is a dictionary, and a node that is only a pace."""
+"""What the tests of kube share: a node that is only a pace."""
 
 from __future__ import annotations
 
-import copy
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kube.containers import Runtime, Simulation
+from kube.objects import Objects
 from kube.pods import PodLife
 
 Object = dict[str, Any]
@@ -17,67 +16,11 @@ Object = dict[str, Any]
 PACE = 0.02
 
 
-def merged(old: Any, patch: Any) -> Any:
-    """What a JSON merge patch makes of a value (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found
-
-
-class FakeApi:
-    """Keeps objects; `history` has every state that an object has had."""
-
-    def __init__(self, *objects: Object) -> None:
-        self.objects: dict[tuple[str, str | None, str], Object] = {}
-        self.history: list[Object] = []
-        self.events: list[str] = []
-        self.deleted: list[str] = []
-        self._lock = threading.Lock()
-        for one in objects:
-            self.put(one)
-
-    def put(self, one: Object) -> None:
-        kind = "/".join(filter(None, [one.get("apiVersion", "v1").removeprefix("v1"), one["kind"]]))
-        self.objects[kind, one["metadata"].get("namespace"), one["metadata"]["name"]] = one
-
-    def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        return self.objects.get((kind, namespace, name))
-
-    def create(self, kind: str, body: Mapping[str, Any], namespace: str | None = None) -> None:
-        if kind == "Event":
-            self.events.append(f"{body['reason']}: {body['message']}")
-            return
-        self.put({**body, "kind": kind, "metadata": {**body["metadata"], "namespace": namespace}})
-
-    def patch(
-        self, kind: str, name: str, body: Mapping[str, Any], namespace: str | None = None, *, status: bool = False
-    ) -> Object | None:
-        del status
-        with self._lock:
-            found = self.objects.get((kind, namespace, name))
-            if found is None:
-                return None
-            found = self.objects[kind, namespace, name] = merged(found, copy.deepcopy(dict(body)))
-            self.history.append(found)
-            return found
-
-    def delete(self, kind: str, name: str, namespace: str | None = None, uid: str | None = None) -> None:
-        del uid
-        self.deleted.append(name)
-        self.objects.pop((kind, namespace, name), None)
-
-
 class FakeHost:
     """One node."""
 
     def __init__(self, *objects: Object, runtime: Runtime | None = None) -> None:
-        self.api: Any = FakeApi(*objects)
+        self.api: Any = Objects(*objects)
         self.runtime: Any = runtime or Simulation(work_seconds=0.05, ready_seconds=0.05, pull_seconds=1)
         self.pace = PACE
         self.drivers: set[str] = set()

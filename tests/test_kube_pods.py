@@ -67,6 +67,24 @@ def test_an_init_container_that_fails_is_run_again_after_growing_pauses_and_keep
     assert any("back-off" in event for event in host.api.events)
 
 
+def test_an_image_that_no_registry_has_is_asked_for_again_after_pauses_until_it_is_there() -> None:
+    host = FakeHost(runtime=simulation())
+    host.runtime.unknown_images.add("image-of-a")
+    with led(host, pod(container("a"))) as one:
+        one.until(lambda: one.state("a")["state"].get("waiting", {}).get("reason") == "ImagePullBackOff")
+        reasons = [
+            container_status["state"]["waiting"]["reason"]
+            for now in host.api.history
+            for container_status in now["status"]["containerStatuses"]
+        ]
+        assert "ErrImagePull" in reasons
+        assert one.phase == "Pending"
+        host.runtime.unknown_images.clear()
+        one.until(one.ready)
+
+    assert any(text.startswith('Failed: Failed to pull image "image-of-a": ') for text in host.api.events)
+
+
 def test_an_init_container_that_fails_ends_a_pod_that_is_never_restarted() -> None:
     host = FakeHost(runtime=simulation(Rule("one", "first", Exit(3))))
     with led(host, pod(container("a"), init=(container("first"),), restartPolicy="Never")) as one:
