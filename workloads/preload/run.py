@@ -37,6 +37,8 @@ from preload.state import Identity, Past, Record
 
 _SHARED_PROGRESS_SECONDS = 1.0  # between two notes for those who wait for the destination
 
+_GIB = 2**30
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -116,7 +118,10 @@ def require_max_bytes(total: int, allowed: int | None, about: bytes) -> None:
         FaststartError: 8, it has more.
     """
     if allowed is not None and total > allowed:
-        raise FaststartError(Exit.CHANGED, f"the model has {total} bytes, --max-bytes allows {allowed}", about)
+        enough = f"in the stack file sizeGib must be at least {-(-total // _GIB)}"
+        raise FaststartError(
+            Exit.CHANGED, f"the model has {total} bytes, --max-bytes allows {allowed}; {enough}", about
+        )
 
 
 def require_space(needed: int, free: int, verb: str, about: bytes) -> None:
