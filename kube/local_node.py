@@ -66,21 +66,23 @@ class LocalNode:
         meta = pod["metadata"]
         return self.api.get("Pod", meta["name"], meta["namespace"]) or {}
 
-    def delete(self, pod: Object) -> None:
-        """Asks for a pod's end, with its own grace."""
-        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def delete(self, pod: Object, seconds: float | None = None) -> None:
+        """Asks for a pod's end, with its own grace or so many seconds."""
         meta = pod["metadata"]
-        marked = self.api.patch("Pod", meta["name"], {"metadata": {"deletionTimestamp": now}}, meta["namespace"])
+        change: Object = {"deletionTimestamp": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if seconds is not None:
+            change["deletionGracePeriodSeconds"] = seconds
+        marked = self.api.patch("Pod", meta["name"], {"metadata": change}, meta["namespace"])
         if marked:
             self._lives[meta["uid"]].update(marked)
 
-    def remove(self, pod: Object) -> None:
+    def remove(self, pod: Object, seconds: float | None = None) -> None:
         """Deletes a pod and waits for its end.
 
         Raises:
             TimeoutError: it does not end.
         """
-        self.delete(pod)
+        self.delete(pod, seconds)
         if not self._lives[pod["metadata"]["uid"]].join(_END_SECONDS):
             raise TimeoutError(f"{pod['metadata']['name']} does not end")
 

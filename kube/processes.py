@@ -276,6 +276,7 @@ class Process:
         self.work = work
         self._owner, self._volumes = owner, volumes
         self._exit: Exit | None = None
+        self._record: dict[str, Any] = {}
         self._used: dict[str, tuple[float, float]] = {}
         self.lines = Lines(work / "log")
         self.began, self.ended = time.monotonic(), None
@@ -304,15 +305,17 @@ class Process:
     @property
     def record(self) -> dict[str, Any]:
         """What it was when it became its command; empty before."""
-        with contextlib.suppress(ValueError, OSError):
-            return json.loads((self.work / "record.json").read_text(encoding="utf-8"))
-        return {}
+        if not self._record:
+            with contextlib.suppress(ValueError, OSError):
+                self._record = json.loads((self.work / "record.json").read_text(encoding="utf-8"))
+        return self._record
 
     def exit(self) -> Exit | None:
         """How it ended."""
         if self._exit is None and (code := self._popen.poll()) is not None:
             self.ended = time.monotonic()
             self._reader.join(2)
+            _ = self.record  # which goes with its folder
             self._exit = Exit(code if code >= 0 else 128 - code, self._message(code))
         return self._exit
 

@@ -21,7 +21,7 @@ from kube import cluster_state as state
 from kube import provider_schema
 from kube.api import Api
 from kube.cluster_state import WrongError
-from kube.containers import Exit, Rule, Simulation
+from kube.containers import Exit, Rule, Runtime, Simulation
 from kube.control_plane import ControlPlane
 from kube.kubelet import Kubelets
 from kube.tools import KubeTools
@@ -68,6 +68,7 @@ class Scenario:
         say: takes a line for people.
         show: gets each line of the engine.
         charts: a folder of charts; ours where it is None.
+        pace: the length of the kubelets' second, in seconds.
         done: the steps so far.
     """
 
@@ -78,6 +79,7 @@ class Scenario:
     say: Say
     show: Say = field(default=lambda _: None)
     charts: Path | None = None
+    pace: float = 0.1
     done: list[Done] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,7 +89,8 @@ class Scenario:
             self.stack_file, ROOT, self.out_dir, self.cli, self.show, real={"kubernetes": self.tools.provider}
         )
         self.plane = ControlPlane(self.out_dir / "control-plane", self.tools, TOLERATION_SECONDS, MONITOR_SECONDS)
-        self.runtime = Simulation()
+        self.simulation = Simulation()
+        self.runtime: Runtime = self.simulation
 
     # ---- the whole
 
@@ -120,7 +123,7 @@ class Scenario:
             with self.step("the program is copied, and its stack made"):
                 self.rehearsal.prepare(fresh=True)
                 self._point_at_the_control_plane()
-            self.kubelets = Kubelets(self.plane.kubeconfig, self.rehearsal.place.cloud, self.runtime)
+            self.kubelets = Kubelets(self.plane.kubeconfig, self.rehearsal.place.cloud, self.runtime, self.pace)
             stack.enter_context(self.kubelets.running())
             self.before = state.everything(self.plane)
             try:
@@ -152,9 +155,9 @@ class Scenario:
     def hold(self) -> None:
         """What must hold of a cluster that stands."""
         with self.step("a second preview finds nothing to do"):
-            _require(self.rehearsal.preview(expect_no_changes=True), "the second preview")
+            require(self.rehearsal.preview(expect_no_changes=True), "the second preview")
         with self.step("a refresh finds nothing changed"):
-            _require(self.rehearsal.refresh(expect_no_changes=True), "the refresh")
+            require(self.rehearsal.refresh(expect_no_changes=True), "the refresh")
         with self.step("the provider that is built here knows every input that the program uses"):
             schema = json.loads(self.tools.schema.read_text(encoding="utf-8"))
             exported = json.loads(self.rehearsal.export())["deployment"]["resources"]
@@ -182,13 +185,13 @@ class Scenario:
             self.plane.kubectl("-n", "models", "patch", "service", name, "-p", ports)
             self.plane.kubectl("-n", "models", "scale", "deployment", name, "--replicas=0")
             self.plane.kubectl("-n", "models", "delete", "configmap", "faststart-preload")
-            _require(self.rehearsal.refresh(), "the refresh")
+            require(self.rehearsal.refresh(), "the refresh")
             self.up()
             found = self.api.get("Service", name, "models") or {}
             port = found["spec"]["ports"][0]["targetPort"]
             if port != "http":
                 raise WrongError(f"the Service's target port is {port}, expected http")
-            _require(self.rehearsal.preview(expect_no_changes=True), "the preview after it")
+            require(self.rehearsal.preview(expect_no_changes=True), "the preview after it")
         self.settle("all is as before")
 
     def refuse(self) -> None:
@@ -209,6 +212,15 @@ class Scenario:
             if "Insufficient nvidia.com/gpu" not in found[0]:
                 raise WrongError(f"the scheduler says: {found[0]}")
             self.plane.kubectl("-n", "models", "scale", "deployment", name, f"--replicas={replicas}")
+        with self.step("the same in the stack file is refused by the preview") as done:
+            key = f"faststart:modelServers.{server}.replicas"
+            self.set(key, str(replicas + 1))
+            run = self.rehearsal.preview()
+            self.set(key, str(replicas))
+            found = [line.strip() for line in run.text.splitlines() if "need at least" in line]
+            if not run.code or not found:
+                raise WrongError(f"the preview ended with {run.code}:\n{run.text[-2000:]}")
+            done.note = found[0][:200]
         with self.step("a pod that is not restricted is refused where servers run") as done:
             pod = self._plain_pod()
             if why := state.refused(self.plane, pod):
@@ -224,17 +236,17 @@ class Scenario:
         server = next(iter(self.servers))
         model = self.servers[server]["model"]
         with self.step("an up ends at once where publishing fails for good, and shows its message"):
-            self.runtime.rules.insert(0, Rule("faststart-publish", "publish", Exit(6, NO_MODEL)))
+            self.simulation.rules.insert(0, Rule("faststart-publish", "publish", Exit(6, NO_MODEL)))
             self.set(f"faststart:models.{model}.revision", "next")
             run = self._up()
             if not run.code or "there is no such repository" not in run.text:
                 raise WrongError(f"the up ended with {run.code} and says:\n{run.text[-3000:]}")
             self.plane.kubectl("-n", "faststart-system", "delete", "jobs", "--field-selector=status.successful=0")
             # Without it the engine would update a Job that is gone.
-            _require(self.rehearsal.refresh(), "the refresh")
+            require(self.rehearsal.refresh(), "the refresh")
         with self.step("an up waits for a server whose preload fails; its message stands in the pod's status") as done:
             rule = Rule(f"faststart-{server}", "preload", Exit(4, DAMAGED), times=float("inf"))
-            self.runtime.rules.insert(0, rule)
+            self.simulation.rules.insert(0, rule)
             # Of a Deployment's pods Pulumi's provider looks at the containers, never at the init containers; and while
             # the old pod ends (Recreate) it may take the Deployment for done, so that the Service waits instead.
             waits = re.compile(r"incomplete status: \[preload\]|Finding Pods to direct traffic to")
@@ -243,7 +255,7 @@ class Scenario:
                 raise WrongError("the up ended well")
             state.eventually(lambda: None if self._last_words(server, "preload") else "no pod has failed in preload")
             done.note = self._last_words(server, "preload")
-            self.runtime.rules.remove(rule)
+            self.simulation.rules.remove(rule)
         with self.step("the next up brings the new revision onto full nodes"):
             self.up()
             revisions = {pod["metadata"]["labels"]["faststart.dev/revision"] for pod in self.pods(server)}
@@ -284,7 +296,7 @@ class Scenario:
                 raise WrongError("it was not")
             _none(sorted(before - state.everything(self.plane)))
         with self.step("destroy waits for a pod that hangs in Terminating, and goes on once it is taken away") as done:
-            _require(self.rehearsal.unprotect(), "the up that gives up the protection")
+            require(self.rehearsal.unprotect(), "the up that gives up the protection")
             done.note = self._destroy_with_a_pod_that_hangs()
         with self.step("it leaves no object, no finalizer, and an empty cloud"):
             _none(self.rehearsal.standing())
@@ -297,7 +309,7 @@ class Scenario:
     def up(self) -> Run:
         """An `up` that must end well."""
         run = self._up()
-        _require(run, "the up")
+        require(run, "the up")
         return run
 
     def _up(self, until: Callable[[str], bool] | None = None) -> Run:
@@ -316,7 +328,7 @@ class Scenario:
 
     def _destroy_with_a_pod_that_hangs(self) -> str:
         server = next(iter(self.servers))
-        self.runtime.hang(f"faststart-{server}")
+        self.simulation.hang(f"faststart-{server}")
         with futures.ThreadPoolExecutor(1) as pool:
             destroy = pool.submit(self.rehearsal.destroy)
 
@@ -332,7 +344,7 @@ class Scenario:
                     meta = pod["metadata"]
                     self.api.delete("Pod", meta["name"], meta["namespace"], uid=meta["uid"])
             run = destroy.result(600)
-        _require(run, "the destroy")
+        require(run, "the destroy")
         return summary(run.changes)
 
     @property
@@ -418,7 +430,12 @@ class Scenario:
             (self.out_dir / FAILURE).write_text(f"{said}\n{events}", encoding="utf-8")
 
 
-def _require(run: Run, what: str) -> None:
+def require(run: Run, what: str) -> None:
+    """Holds that a command of the engine ended well.
+
+    Raises:
+        WrongError: it did not; with its last words.
+    """
     if run.code:
         raise WrongError(f"{what} ended with {run.code}:\n{run.text[-4000:]}")
 
