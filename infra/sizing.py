@@ -163,6 +163,12 @@ def progress_deadline_seconds(model_gib: int, file_system_mib_per_second: int, p
     return 1200 + copy + 10 * startup_probe_failures(model_gib)
 
 
+def roll_out_seconds(model_gib: int, file_system_mib_per_second: int, pods: int, grace_seconds: int) -> int:
+    """Seconds until an update of all pods, one after the other, is given up: for each the old one's end and a start."""
+    one = grace_seconds + progress_deadline_seconds(model_gib, file_system_mib_per_second, 1)
+    return max(one * pods, progress_deadline_seconds(model_gib, file_system_mib_per_second, pods))
+
+
 # Which eighth of the VPC a zone's subnets take: by the zone's letter, so that adding or reordering zones moves none.
 ZONE_LETTERS = "abcdefg"
 

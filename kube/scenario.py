@@ -6,7 +6,6 @@ import base64
 import contextlib
 import datetime as dt
 import json
-import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -247,10 +246,8 @@ class Scenario:
         with self.step("an up waits for a server whose preload fails; its message stands in the pod's status") as done:
             rule = Rule(f"faststart-{server}", "preload", Exit(4, DAMAGED), times=float("inf"))
             self.simulation.rules.insert(0, rule)
-            # Of a Deployment's pods Pulumi's provider looks at the containers, never at the init containers; and while
-            # the old pod ends (Recreate) it may take the Deployment for done, so that the Service waits instead.
-            waits = re.compile(r"incomplete status: \[preload\]|Finding Pods to direct traffic to")
-            run = self._up(until=lambda line: bool(waits.search(line)))
+            # Of a Deployment's pods Pulumi's provider tells that init containers are incomplete, never why.
+            run = self._up(until=lambda line: "incomplete status: [preload]" in line)
             if not run.code:
                 raise WrongError("the up ended well")
             state.eventually(lambda: None if self._last_words(server, "preload") else "no pod has failed in preload")

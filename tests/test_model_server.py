@@ -241,8 +241,8 @@ def test_probes_follow_the_model_s_size(server: Rendered) -> None:
     assert environment["HF_HUB_OFFLINE"] == "1"
 
 
-def test_a_roll_out_never_needs_a_spare_gpu(server: Rendered) -> None:
-    assert server.spec["strategy"] == {"type": "Recreate"}
+def test_a_roll_out_never_needs_a_spare_gpu_and_leaves_all_pods_but_one_serving(server: Rendered) -> None:
+    assert server.spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
 def seconds(text: str) -> int:
@@ -277,6 +277,8 @@ def test_up_waits_as_long_as_node_copy_and_startup_may_take(server: Rendered) ->
     assert deadline >= 1200 + tcp_copy_seconds(server) + startup_seconds(server)
     for timeout in ("create", "update"):
         assert seconds(server.deployment.timeouts[timeout]) > deadline
+    one_after_the_other = server.config.replicas * (1200 + tcp_copy_seconds(server) + startup_seconds(server))
+    assert seconds(server.deployment.timeouts["update"]) > one_after_the_other
     assert server.deployment.urn in server.run.before(server.service)
 
 

@@ -140,6 +140,16 @@ def test_a_copy_is_given_more_time_than_tcp_from_three_servers_takes_and_than_th
     )
 
 
+@given(st.integers(1, 5000), st.integers(1, 400_000), st.integers(0, 64), st.integers(0, 600))
+def test_a_roll_out_is_given_the_time_of_each_pod_s_end_and_start(
+    model_gib: int, mib_per_second: int, pods: int, grace: int
+) -> None:
+    bound = sizing.roll_out_seconds(model_gib, mib_per_second, pods, grace)
+
+    assert bound >= sizing.progress_deadline_seconds(model_gib, mib_per_second, pods)
+    assert bound >= pods * (grace + sizing.progress_deadline_seconds(model_gib, mib_per_second, 1))
+
+
 @given(st.integers(1, 5000))
 def test_a_copy_is_given_more_disk_than_the_model_has_bytes(model_gib: int) -> None:
     assert sizing.copy_space_gib(model_gib) >= model_gib * 1.05

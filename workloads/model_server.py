@@ -87,15 +87,17 @@ class ModelServer(pulumi.ComponentResource):
             "labels": labels,
             "annotations": {} if args.awaited else {"pulumi.com/skipAwait": "true"},
         }
-        deadline = sizing.progress_deadline_seconds(model.size_gib, args.file_system_mib_per_second, settings.replicas)
+        rate, replicas = args.file_system_mib_per_second, settings.replicas
+        deadline = sizing.progress_deadline_seconds(model.size_gib, rate, replicas)
+        roll_out = sizing.roll_out_seconds(model.size_gib, rate, replicas, _GRACE_SECONDS)
         deployment = k8s.apps.v1.Deployment(
             f"{name}-vllm",
             metadata=metadata,
             spec={
                 "replicas": settings.replicas,
                 "selector": {"match_labels": selector},
-                # A new pod beside the old one would wait for GPUs that the old one holds.
-                "strategy": {"type": "Recreate"},
+                # A new pod beside the old one would wait for GPUs that the old one holds: one goes, then one comes.
+                "strategy": {"type": "RollingUpdate", "rolling_update": {"max_surge": 0, "max_unavailable": 1}},
                 "progress_deadline_seconds": deadline,
                 "template": {"metadata": {"labels": labels}, "spec": _pod(args)},
             },
@@ -103,7 +105,7 @@ class ModelServer(pulumi.ComponentResource):
                 pulumi.ResourceOptions(
                     replace_with=[args.volume],
                     delete_before_replace=True,
-                    custom_timeouts=pulumi.CustomTimeouts(create=f"{deadline + 300}s", update=f"{deadline + 300}s"),
+                    custom_timeouts=pulumi.CustomTimeouts(create=f"{deadline + 300}s", update=f"{roll_out + 300}s"),
                 )
             ),
         )
