@@ -8,9 +8,18 @@ STACK ?= article
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
+# What is locked, each with its options of uv.
+define LOCKS
+requirements --universal
+requirements-dev --universal
+kube/requirements --universal --no-deps
+e2e/requirements --python-platform x86_64-unknown-linux-gnu --override e2e/overrides.txt
+endef
+export LOCKS
+
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z.-]+):.*## /\1\t/' | expand -t 20
+	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /\1\t/' | expand -t 20
 	@echo
 	@echo "STACK names a file stacks/Pulumi.STACK.yaml: $(patsubst stacks/Pulumi.%.yaml,%,$(wildcard stacks/Pulumi.*.yaml))"
 
@@ -45,6 +54,10 @@ rehearse-destroy: .venv/runtime ## Destroy the rehearsed STACK; UNPROTECT=1 give
 .PHONY: kube
 kube: .venv/dev ## Deploy, disturb and destroy STACK on a real Kubernetes control plane with stand-in nodes (kube/README.md)
 	@$(BIN)/python -m kube $(STACK)
+
+.PHONY: e2e
+e2e: .venv/dev ## Publish, preload, serve and ask STACK's model with the real vLLM on this machine's processors (e2e/README.md)
+	@$(BIN)/python -m e2e $(STACK) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: check
 check: .venv/dev ## Format, lint, types, units and every recorded stack: the inner loop, no CLI needed
@@ -84,9 +97,10 @@ format: .venv/dev ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff format .
 
 .PHONY: docs
-docs: .venv/runtime ## Write the key reference of the stack files again, and docs/benchmarks.md from the last bench
+docs: .venv/runtime ## Write the stack files' key reference again, docs/benchmarks.md from the last bench, docs/timeline.svg from STACK's e2e
 	@mkdir -p build && $(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
 	@$(BIN)/python -m bench.page
+	@if [ -e build/e2e/$(STACK)/timeline.svg ]; then cp build/e2e/$(STACK)/timeline.svg docs/timeline.svg; fi
 
 .PHONY: pin-images
 pin-images: .venv/runtime ## Ask the registries what the images' tags stand for and write stacks/images.lock.json; commit it
@@ -103,10 +117,10 @@ golden: .venv/dev ## Write the golden files again: user data, URN lists; read th
 .PHONY: lock
 lock: ## Resolve requirements*.in again into requirements*.txt, with hashes
 	@test -x build/uv/bin/uv || { $(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv==$(UV_VERSION); }
-	@for name in requirements requirements-dev kube/requirements; do \
-	  build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	    $$([ $$name != kube/requirements ] || echo --no-deps) \
-	    --custom-compile-command "make lock" --output-file $$name.txt $$name.in; done
+	@while read -r name options; do \
+	  build/uv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url $$options \
+	    --custom-compile-command "make lock" --output-file $$name.txt $$name.in; \
+	done <<< "$$LOCKS"
 
 .PHONY: clean
 clean: ## Remove what the targets made in this folder; the cache of built tools stays

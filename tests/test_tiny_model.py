@@ -13,7 +13,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import tiny_model
+from e2e import tiny_model
 from tests.hub_support import hub_here
 from tests.preload_support import preload, tree
 from tests.publish_support import manifest, publish

@@ -1,6 +1,6 @@
 """A tiny model with random weights that real loaders take: config, tokenizer, chat template, shards and their index.
 
-    python -m tests.tiny_model FOLDER
+    python -m e2e.tiny_model FOLDER
 
 Needs the standard library alone. The tensors are those that transformers names for LlamaForCausalLM; the tokenizer is
 byte-level BPE without merges, so that each byte of a prompt is one token.
@@ -9,32 +9,57 @@ byte-level BPE without merges, so that each byte of a prompt is one token.
 from __future__ import annotations
 
 import json
+import math
 import random
 import struct
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LAYERS, HIDDEN, HEADS, KEY_HEADS, INTERMEDIATE = 3, 256, 4, 2, 512
-HEAD = HIDDEN // HEADS
-"""64: vLLM's attention on CPUs takes 32, 64, 80, 96, 112, 128, 192 or 256."""
+HEAD = 64
+"""What a head takes: vLLM's attention on CPUs knows 32, 64, 80, 96, 112, 128, 192 and 256."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a model is; a query head takes `HEAD`, and two of them share a key head."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+
+    @property
+    def heads(self) -> int:
+        """Of queries."""
+        return self.hidden // HEAD
+
+
+TINY = Shape(layers=3, hidden=256, intermediate=512)
+"""3.9 MB."""
+
+SMALL = Shape(layers=8, hidden=1024, intermediate=4096)
+"""253 MB: enough that its copy takes a while."""
 
 SPECIAL = ("<s>", "</s>", "<pad>")
 VOCABULARY = 320
 """256 bytes and the special tokens, rounded up to 64, as vLLM pads."""
 
 SHARDS = 3
+CONTEXT = 32768
+"""Tokens: no less than what a stack file may ask for by --max-model-len."""
+
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 
-def write(folder: Path, seed: int = 0) -> Path:
+def write(folder: Path, seed: int = 0, shape: Shape = TINY) -> Path:
     """Write the model into a folder, the same bytes for the same seed; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = [(name, shape, _values(name, shape, seed)) for name, shape in _shapes()]
+    tensors = [(name, size, _values(name, size, seed)) for name, size in _tensors(shape)]
     step = -(-len(tensors) // SHARDS)
     places: dict[str, str] = {}
     for number in range(SHARDS):
@@ -43,69 +68,77 @@ def write(folder: Path, seed: int = 0) -> Path:
         (folder / name).write_bytes(safetensors(some))
         places |= {tensor: name for tensor, _, _ in some}
     total = sum(len(data) for _, _, data in tensors)
-    for name, document in _documents(total, places).items():
+    for name, document in _documents(shape, total, places).items():
         (folder / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return folder
 
 
 def safetensors(tensors: list[tuple[str, tuple[int, ...], bytes]]) -> bytes:
     """Return a safetensors file with tensors of bfloat16, given by name, shape and bytes."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    return header({name: shape for name, shape, _ in tensors}) + b"".join(data for _, _, data in tensors)
+
+
+def header(shapes: dict[str, tuple[int, ...]]) -> bytes:
+    """Return what a safetensors file with tensors of bfloat16 begins with; their bytes follow in this order."""
+    found: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
-    for name, shape, data in tensors:
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header, separators=(",", ":")).encode()
+    for name, shape in shapes.items():
+        end = at + 2 * math.prod(shape)
+        found[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(found, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors)
+    return struct.pack("<Q", len(text)) + text
 
 
-def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "model.embed_tokens.weight", (VOCABULARY, HIDDEN)
-    for number in range(LAYERS):
+def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, queries, keys = shape.hidden, shape.heads * HEAD, shape.heads // 2 * HEAD
+    yield "model.embed_tokens.weight", (VOCABULARY, hidden)
+    for number in range(shape.layers):
         layer = f"model.layers.{number}."
-        yield layer + "input_layernorm.weight", (HIDDEN,)
-        yield layer + "self_attn.q_proj.weight", (HEADS * HEAD, HIDDEN)
-        yield layer + "self_attn.k_proj.weight", (KEY_HEADS * HEAD, HIDDEN)
-        yield layer + "self_attn.v_proj.weight", (KEY_HEADS * HEAD, HIDDEN)
-        yield layer + "self_attn.o_proj.weight", (HIDDEN, HEADS * HEAD)
-        yield layer + "post_attention_layernorm.weight", (HIDDEN,)
-        yield layer + "mlp.gate_proj.weight", (INTERMEDIATE, HIDDEN)
-        yield layer + "mlp.up_proj.weight", (INTERMEDIATE, HIDDEN)
-        yield layer + "mlp.down_proj.weight", (HIDDEN, INTERMEDIATE)
-    yield "model.norm.weight", (HIDDEN,)
-    yield "lm_head.weight", (VOCABULARY, HIDDEN)
+        yield layer + "input_layernorm.weight", (hidden,)
+        yield layer + "self_attn.q_proj.weight", (queries, hidden)
+        yield layer + "self_attn.k_proj.weight", (keys, hidden)
+        yield layer + "self_attn.v_proj.weight", (keys, hidden)
+        yield layer + "self_attn.o_proj.weight", (hidden, queries)
+        yield layer + "post_attention_layernorm.weight", (hidden,)
+        yield layer + "mlp.gate_proj.weight", (shape.intermediate, hidden)
+        yield layer + "mlp.up_proj.weight", (shape.intermediate, hidden)
+        yield layer + "mlp.down_proj.weight", (hidden, shape.intermediate)
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (VOCABULARY, hidden)
 
 
 def _values(name: str, shape: tuple[int, ...], seed: int) -> bytes:
     """Return the bytes of a tensor: ones for a norm, else values of both signs between 1/32 and 1/8."""
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     if name.endswith("norm.weight"):
         return struct.pack("<H", 0x3F80) * count
     # bfloat16, little-endian: the last byte is the sign and seven bits of the exponent, the first its last bit and the
     # fraction. 0x3D00 to 0x3DFF are 2**-5 to 2**-3.
-    data = bytearray(random.Random(f"{seed} {name}").randbytes(2 * count))
-    data[1::2] = bytes(0x3D | (byte & 0x80) for byte in data[1::2])
+    data = bytearray(random.Random(f"{seed} {name}").randbytes(2 * count))  # noqa: S311 - to be the same again
+    data[1::2] = data[1::2].translate(_EXPONENT)
     return bytes(data)
 
 
-def _documents(total: int, places: dict[str, str]) -> dict[str, dict[str, Any]]:
+_EXPONENT = bytes(0x3D | (byte & 0x80) for byte in range(256))
+
+
+def _documents(shape: Shape, total: int, places: dict[str, str]) -> dict[str, dict[str, Any]]:
     bos, eos, pad = SPECIAL
     ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     return {
         "config.json": {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
-            "hidden_size": HIDDEN,
-            "intermediate_size": INTERMEDIATE,
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS,
-            "num_key_value_heads": KEY_HEADS,
+            "hidden_size": shape.hidden,
+            "intermediate_size": shape.intermediate,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.heads // 2,
             "head_dim": HEAD,
             "vocab_size": VOCABULARY,
-            "max_position_embeddings": 2048,
+            "max_position_embeddings": CONTEXT,
             "rms_norm_eps": 1e-5,
             "rope_theta": 10000.0,
             "hidden_act": "silu",
@@ -123,7 +156,7 @@ def _documents(total: int, places: dict[str, str]) -> dict[str, dict[str, Any]]:
             "bos_token": bos,
             "eos_token": eos,
             "pad_token": pad,
-            "model_max_length": 2048,
+            "model_max_length": CONTEXT,
             "chat_template": CHAT_TEMPLATE,
         },
     }
