@@ -250,14 +250,14 @@ DAMAGED = {
     "picture is a Git LFS pointer": Damaged({"a.png": POINTER}, "a.png", "is a Git LFS pointer", LOADS),
     "index no JSON": Damaged({INDEX: b"{"}, INDEX, "has no readable weight_map; fetch"),
     "index empty": Damaged({INDEX: index({})}, INDEX, "names no safetensors file, so that vLLM opens none"),
-    "index names a tensor in the other file": Damaged(
-        {INDEX: index({**MAP, "head": FIRST})},
+    "index names tensors that are nowhere": Damaged(
+        {INDEX: index({**MAP, "a": FIRST, "b": FIRST, "c": FIRST})},
         INDEX,
-        "names 1 of 3 tensors that are not in the file where it has them (head)",
+        "names 3 of 6 tensors that are in none of its files (a, b, ...)",
         MAY,
     ),
-    "index names tensors that are nowhere": Damaged(
-        {INDEX: index({**MAP, "a": FIRST, "b": FIRST, "c": FIRST})}, INDEX, "names 3 of 6 tensors", MAY
+    "index names a tensor that is nowhere, and one in the other file": Damaged(
+        {INDEX: index({**MAP, "head": FIRST, "a": FIRST})}, INDEX, "names 1 of 4 tensors", MAY
     ),
     "a tensor in two files of the index": Damaged(
         {FIRST: safetensors(embed=("U8", [1]), norm=("U8", [1]))}, INDEX, "two hold the same tensors (norm)", MAY
@@ -451,6 +451,11 @@ ODD = {
     "the index of bin files that were left out": Odd({"pytorch_model.bin.index.json": index({"w": "gone.bin"})}),
     "a tokenizer of another kind": Odd({"tokenizer.json": None, "qwen.tiktoken": b"IQ== 0"}),
     "a tokenizer of code": Odd({"tokenizer.json": None, "tokenization_chatglm.py": b"#"}),
+    "an index that names a tensor in the other file": Odd(
+        {INDEX: index({**MAP, "head": FIRST})},
+        INDEX,
+        "names 1 of 3 tensors in another file than they are in (head)",
+    ),
     "a total_size that is right": Odd({INDEX: index(MAP, 4040.0)}),
     "an index without metadata": Odd({INDEX: as_json({"weight_map": MAP})}),
     "quantized weights": Odd(

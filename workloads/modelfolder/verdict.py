@@ -174,13 +174,17 @@ def _indexes(contents: Contents) -> Iterator[_Found]:
 
 
 def _indexed_tensors(contents: Contents, path: bytes, where: dict[str, bytes], effect: Effect) -> Iterator[_Found]:
-    lost = [name for name, shard in where.items() if name not in contents.tensors[shard].names]
+    there = {name for shard in set(where.values()) for name in contents.tensors[shard].names}
+    lost = [name for name in where if name not in there]
+    moved = [name for name, shard in where.items() if name in there and name not in contents.tensors[shard].names]
     remedy = "the index is not of these weights: fetch both from one place"
     if lost:
-        message = (
-            f"names {len(lost)} of {len(where)} tensors that are not in the file where it has them ({_some(lost)})"
-        )
+        message = f"names {len(lost)} of {len(where)} tensors that are in none of its files ({_some(lost)})"
         yield _damaged(effect, path, f"{message}: {remedy}")
+    elif moved:
+        # vLLM opens the files that an index names, and takes what each holds.
+        message = f"names {len(moved)} of {len(where)} tensors in another file than they are in ({_some(moved)})"
+        yield _odd(path, f"{message}: vLLM loads them all the same, other programs may not")
     if twice := _twice(contents, set(where.values())):
         yield _damaged(effect, path, f"names files of which two hold the same tensors ({_some(twice)}): {remedy}")
 
