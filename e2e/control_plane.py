@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,8 @@ class EndToEnd(Scenario):
 
     def _runs(self, pod: dict[str, Any]) -> bool:
         name = pod["metadata"]["name"]
+        if name.startswith("faststart-storage-init") and os.geteuid():
+            return False  # only root can give folders away; publish makes those that are missing
         return name.startswith((*_OURS, *(f"faststart-{one}-" for one in self.servers)))
 
 

@@ -9,7 +9,7 @@ pod that run at once do not share their network.
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import errno
 import http.client
 import json
 import os
@@ -21,7 +21,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from typing import Any
 from kube import pod_folders
 from kube.containers import Container, Exit, Object, Runtime
 
-SANDBOX = Path(__file__).with_name("sandbox.py")
+_SANDBOX = (sys.executable, "-I", "-S", Path(__file__).with_name("sandbox.py"))
 TERMINATION_LOG = "/dev/termination-log"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TERMINATION_MAX_BYTES = 4096
@@ -40,7 +39,6 @@ LAST_LINES, LAST_BYTES = 80, 2048
 
 _LOOK_SECONDS = 1.0  # how often folders are measured
 _FORCED = 128 + signal.SIGKILL
-_NEW_NET = 0x40000000
 
 
 class SandboxError(Exception):
@@ -280,7 +278,7 @@ class Process:
         self._used: dict[str, tuple[float, float]] = {}
         self.lines = Lines(work / "log")
         self.began, self.ended = time.monotonic(), None
-        command = [sys.executable, "-I", "-S", SANDBOX, work / "spec.json", work / "record.json"]
+        command = [*_SANDBOX, "run", work / "spec.json", work / "record.json"]
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -354,9 +352,18 @@ class Process:
         """
         if self.spec["addresses"] is None:
             return socket.create_connection(("127.0.0.1", port), seconds)
-        # A thread of its own: a socket belongs to the network of the thread that makes it.
-        with futures.ThreadPoolExecutor(1) as pool:
-            return pool.submit(self._connect_inside, port, seconds).result()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            command = [*_SANDBOX, "connect", str(self.pid), self._address, str(port), str(seconds)]
+            subprocess.run(command, stdin=theirs, env={"PATH": os.defpath}, check=False)
+            ours.setblocking(False)
+            answer, found, *_ = socket.recv_fds(ours, 16, 1)
+        if not found:
+            number = int(answer or errno.EIO)
+            raise OSError(number, os.strerror(number))
+        made = socket.socket(fileno=found[0])
+        made.settimeout(seconds)
+        return made
 
     def signal(self, number: int) -> None:
         """Sends a signal to the command."""
@@ -393,12 +400,6 @@ class Process:
         if isinstance(port, int):
             return port
         return next(one["containerPort"] for one in self.container.get("ports") or [] if one.get("name") == port)
-
-    def _connect_inside(self, port: int, seconds: float) -> socket.socket:
-        with Path(f"/proc/{self.pid}/ns/net").open("rb") as network:
-            if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _NEW_NET):
-                raise OSError(ctypes.get_errno(), "setns")
-        return socket.create_connection((self._address, port), seconds)
 
     def _message(self, code: int) -> str:
         text = (self.work / "termination-log").read_bytes()[-TERMINATION_MAX_BYTES:].decode(errors="replace")

@@ -1,18 +1,22 @@
 """Becomes a container: namespaces, a root of its own with the pod's volumes, its user and rights, then its command.
 
-    python3 -I -S sandbox.py SPEC.json RECORD.json
+    python3 -I -S sandbox.py run SPEC.json RECORD.json
+    python3 -I -S sandbox.py connect PID ADDRESS PORT SECONDS
 
-SPEC.json is written by `kube.processes`, which says what is in it. RECORD.json gets what the process was in the moment
-before it became the command, as the kernel says it. Standard library alone, of the Python that starts it.
+`run`: SPEC.json is written by `kube.processes`, which says what is in it. RECORD.json gets what the process was in the
+moment before it became the command, as the kernel says it. The one process that stays outside the new process namespace
+prints the command's number, hands SIGTERM on, and ends as the command did; if it is killed, so is all that is inside.
 
-The one process that stays outside the new namespaces hands SIGTERM on, and ends as the command did; if it is killed, so
-is all that is inside.
+`connect`: makes a connection in the network of a process, and sends it to the socket that is its standard input.
+
+Standard library alone, of the Python that starts it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -49,7 +53,25 @@ _MISSING, _CANNOT = 127, 126
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def main(spec_path: str, record_path: str) -> int:
+def connect(pid: str, address: str, port: str, seconds: str) -> int:
+    """Make a connection in the network of a process and send it to standard input, or the error's number."""
+    with socket.socket(fileno=0) as asked:
+        try:
+            # Who is not root belongs to the user namespace of the container first; a process with threads could not.
+            for name, kind in (("user", _NEW_USER), ("net", _NEW_NET)):
+                if name == "net" or os.geteuid():
+                    with open(f"/proc/{pid}/ns/{name}", "rb") as namespace:
+                        _check("setns", _libc.setns(namespace.fileno(), kind))
+            with socket.create_connection((address, int(port)), float(seconds)) as found:
+                socket.send_fds(asked, [b"0"], [found.fileno()])
+        except TimeoutError:
+            asked.send(b"%d" % errno.ETIMEDOUT)
+        except OSError as error:
+            asked.send(b"%d" % (error.errno or errno.EIO))
+    return 0
+
+
+def run(spec_path: str, record_path: str) -> int:
     """Run the container; return how it ended, as a shell would say it."""
     with open(spec_path, encoding="utf-8") as file:
         spec = json.load(file)
@@ -264,4 +286,4 @@ def _check(what: str, result: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit({"run": run, "connect": connect}[sys.argv[1]](*sys.argv[2:]))

@@ -175,6 +175,14 @@ class Scenario:
                 _none([f"{account} may {right}" for right in state.rights(self.plane, self.api, namespace, account)])
             done.note = ", ".join(sorted({account for _, account in accounts}))
 
+        with self.step("what runs on every node outranks the servers") as done:
+            pods = self.api.all("Pod")
+            daemons = [int(pod["spec"].get("priority") or 0) for pod in pods if state.owner(pod) == "DaemonSet"]
+            servers = [int(pod["spec"].get("priority") or 0) for name in self.servers for pod in self.pods(name)]
+            done.note = f"{min(daemons)} over {max(servers)}"
+            if min(daemons) <= max(servers):
+                raise WrongError(done.note)
+
     def meddle(self) -> None:
         """What people and teams do to a cluster."""
         server = next(iter(self.servers))
@@ -220,6 +228,19 @@ class Scenario:
             if not run.code or not found:
                 raise WrongError(f"the preview ended with {run.code}:\n{run.text[-2000:]}")
             done.note = found[0][:200]
+        with self.step("a quota on GPUs keeps a pod away, and the events say so") as done:
+            hard = {"spec": {"hard": {"requests.nvidia.com/gpu": "0"}}}
+            self.api.create("ResourceQuota", {"metadata": {"name": "stand-in"}, **hard}, "models")
+            self.plane.kubectl("-n", "models", "scale", "deployment", name, f"--replicas={replicas + 1}")
+
+            def refused() -> str | None:
+                events = [one.get("message", "") for one in self.api.all("Event", "models")]
+                done.note = next((text for text in events if "exceeded quota: stand-in" in text), "")[-200:]
+                return None if done.note else "no event says that the quota is exceeded"
+
+            state.eventually(refused)
+            self.plane.kubectl("-n", "models", "scale", "deployment", name, f"--replicas={replicas}")
+            self.api.delete("ResourceQuota", "stand-in", "models")
         with self.step("a pod that is not restricted is refused where servers run") as done:
             pod = self._plain_pod()
             if why := state.refused(self.plane, pod):

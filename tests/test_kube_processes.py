@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -286,6 +288,7 @@ def namespace(process: Path) -> str:
 def test_it_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
     code = f"""
 import sys
+import tempfile
 from pathlib import Path
 from kube.processes import Image, Processes, Translated
 container = {shell("sleep 1000")!r}
@@ -364,3 +367,47 @@ def test_a_pod_that_is_deleted_leaves_no_process_and_no_volume(ground: Ground) -
     assert process.exit() is not None
     assert not list(ground.folder.rglob("volumes"))
     assert process.lines.path.exists()
+
+
+def test_who_is_not_root_has_them_too_where_the_kernel_lets_everybody(tmp_path_factory: pytest.TempPathFactory) -> None:
+    python = shutil.which("python3", path="/usr/bin")
+    if os.geteuid() or not python or not shutil.which("setpriv"):
+        pytest.skip("root, setpriv and a Python for everybody are needed to become another user")
+    container = {
+        **shell(""),
+        "command": ["python3", "-c", LISTEN],
+        "ports": [{"name": "http", "containerPort": 8000}],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/models/current"}],
+    }
+    code = f"""
+import sys, time
+from pathlib import Path
+from kube.processes import Image, Processes, SandboxError, Translated, check
+folder = Path(sys.argv[1])
+try:
+    check(folder / "check")
+except SandboxError as error:
+    sys.exit(str(error) and 77)
+container, pod = {container!r}, {pod(container, volumes=[SCRATCH])!r}
+runtime = Processes(
+    folder / "node", lambda _: Image({{"PATH": "/usr/bin:/bin"}}), lambda *_: None, lambda _: "10.0.0.9",
+    lambda _, found: Translated(found),
+)
+process = runtime.start(pod, container, ends=False)
+give_up = time.monotonic() + 20
+while not process.passes({{"httpGet": {{"path": "/", "port": "http"}}}}):
+    assert time.monotonic() < give_up, process.lines.all()
+print(process.record["status"]["Uid"].split()[0], process.stop(20).code)
+"""
+    folder = Path(tempfile.mkdtemp(prefix="faststart-test."))
+    try:
+        shutil.copytree(ROOT / "kube", folder / "kube", ignore=shutil.ignore_patterns("__pycache__"))
+        os.chown(folder, 1000, 1000)
+        command = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", python, "-c", code, folder]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    if done.returncode == 77:
+        pytest.skip("this kernel gives user namespaces to root alone")
+    assert (done.returncode, done.stdout) == (0, "2000 0\n"), done.stderr
