@@ -23,13 +23,7 @@ from rehearsal.toolbox import ToolMissingError
 ROOT = Path(__file__).parent.parent
 FAILED, MISSING = 1, 3
 
-HARMLESS = (
-    Damage("nothing", lambda _: None, ()),
-    Damage("the index is missing, all shards are there", lambda folder: (folder / damages.INDEX).unlink(), ()),
-    Damage("generation_config.json is missing", lambda folder: (folder / "generation_config.json").unlink(), ()),
-)
-"""What vLLM loads rightly, and the check lets pass."""
-
+_OF_NO_USE = "RuntimeError: Engine core initialization failed"
 _REASON = re.compile(r"\b(?:\w*Error|RuntimeError|Exception): .+")
 
 
@@ -56,7 +50,8 @@ class Verdict:
     def row(self, whole: Tried) -> str:
         """It as a row of a table."""
         right = self.tried.answer == whole.answer
-        reason = next((found[0] for line in reversed(self.tried.words) if (found := _REASON.search(line))), "")
+        reasons = [found[0] for line in self.tried.words if (found := _REASON.search(line))]
+        reason = next((one for one in reasons if not one.startswith(_OF_NO_USE)), "ends")
         vllm = ("serves it" if right else "**serves it and answers wrongly**") if self.tried.healthy else reason
         cells = (self.damage.name, f"exit {self.code}: {self.said}" if self.code else "passes", vllm)
         return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split())[:160] for cell in cells) + " |"
@@ -96,7 +91,12 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder:
         found = [
             compare(environment.folder, Path(folder) / "one", damage)
-            for damage in (*HARMLESS, *damages.REFUSED_WHEN_PUBLISHED, damages.LEFT_OUT, damages.REFUSED_BY_HASH)
+            for damage in (
+                *damages.HARMLESS,
+                *damages.REFUSED_WHEN_PUBLISHED,
+                *damages.LEFT_OUT,
+                damages.REFUSED_BY_HASH,
+            )
         ]
     whole = found[0].tried
     lines += [one.row(whole) for one in found]
