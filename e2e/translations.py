@@ -51,18 +51,18 @@ SOURCE_ENV = ("HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRE
 """Variables of `publish` that say where the model's source is to be asked."""
 
 TABLE = (
-    Row("vllm", "--tensor-parallel-size N", "--tensor-parallel-size 1", "there is no GPU; a CPU is one rank"),
-    Row("vllm", "", "--enforce-eager", "CUDA graphs are for GPUs; compiling for a CPU takes 30 s a start"),
-    Row("vllm", "", "VLLM_CPU_KVCACHE_SPACE=1", "the memory of the KV cache, in GiB: a GPU has its own"),
-    Row("publish", "", " ".join(SOURCE_ENV), "the source is a stand-in on loopback"),
-    Row("all", "an image", "folders of this machine", "there is no container runtime: kube/processes.py"),
+    Row("vllm", "`--tensor-parallel-size N`", "`--tensor-parallel-size 1`", "there is no GPU; a CPU is one rank"),
+    Row("vllm", "", "`--enforce-eager`", "CUDA graphs are for GPUs; compiling for a CPU takes 30 s a start"),
+    Row("vllm", "", "`VLLM_CPU_KVCACHE_SPACE=1`", "the memory of the KV cache, in GiB: a GPU has its own"),
+    Row("publish", "", ", ".join(f"`{name}`" for name in SOURCE_ENV), "the source is a stand-in on loopback"),
+    Row("all", "an image", "folders of this machine", "there is no container runtime"),
     Row("all", "a volume", "a folder, mounted at the same path", "there is no Lustre, no NVMe, no kubelet"),
-    Row("all", "/sys of the node", "one that names instance storage", "--require-local-disk looks there"),
+    Row("all", "`/sys` of the node", "one that names instance storage", "`--require-local-disk` looks there"),
 )
 
 # What a container runtime mounts in every container, and the image's folders.
 _BASE_MOUNTS = re.compile(r"/(proc|sys|dev|usr|bin|sbin|lib|lib32|lib64|etc|tmp|run)?(/.*)?")
-_SET_BITS = "0000000000000000"
+_NO_CAPABILITY = "0000000000000000"
 
 
 @dataclass(frozen=True)
@@ -180,5 +180,5 @@ def _of_rights(pod: Object, container: Object, status: Mapping[str, str]) -> Ite
     if own.get("allowPrivilegeEscalation") is False and status["NoNewPrivs"] != "1":
         yield "it may gain privileges"
     capabilities = own.get("capabilities") or {}
-    if capabilities.get("drop") == ["ALL"] and not capabilities.get("add") and status["CapBnd"] != _SET_BITS:
+    if capabilities.get("drop") == ["ALL"] and not capabilities.get("add") and status["CapBnd"] != _NO_CAPABILITY:
         yield f"its capabilities are {status['CapBnd']}"
