@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -253,14 +253,12 @@ class Stack:
         images: what plays their images.
         folder: where the node's disk, the file system and the logs are.
         source: where the model's source is asked.
-        overrides: what e2e changes in the stack file, by key.
     """
 
     rehearsal: Rehearsal
     images: Images
     folder: Path
     source: Source
-    overrides: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Makes the node."""

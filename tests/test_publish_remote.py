@@ -14,6 +14,7 @@ import pytest
 from modelfolder.errors import Exit, FaststartError
 from publish import publishing, staging
 from publish.remote import Listing, RemoteFile, listed
+from tests.hub_support import hub_here
 from tests.preload_support import tree
 from tests.publish_support import FIRST, MODEL, SECOND, manifest, publish
 
@@ -254,3 +255,27 @@ def test_names_that_leave_the_folder_or_collide_are_4_and_nothing_is_fetched(she
     assert publish(ADDRESS, destination, "--files", "all").code == 4
     assert shelf.fetched == []
     assert not destination.exists()
+
+
+def test_a_model_sealed_from_a_branch_stands_when_that_moves_and_is_8_when_another_commit_or_repository_is_asked_for(
+    tmp_path, destination
+):
+    files = {str(path): data for path, data in MODEL.items() if data is not None}
+    with hub_here(tmp_path / "home") as hub:
+        first = hub.add("org/tiny", files)
+        hub.add("org/other", {**files, "README.md": b"# Other"})
+        assert publish("hf://org/tiny@main", destination).code == 0
+        sealed = tree(destination)
+        second = hub.add("org/tiny", {**files, "README.md": b"# Newer"})
+        for address in ("hf://org/tiny@main", "hf://org/tiny"):
+            result = publish(address, destination)
+            assert result.code == 0
+            assert (
+                f"main of hf://org/tiny is another commit now; what is sealed stands: hf://org/tiny@{first}"
+                in (result.message["message"])
+            )
+        assert publish(f"hf://org/tiny@{first}", destination).code == 0
+        assert publish(f"hf://org/tiny@{second}", destination).code == 8
+        assert publish("hf://org/other@main", destination).code == 8
+
+    assert tree(destination) == sealed

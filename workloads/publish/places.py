@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from publish.sealing import Origin
 from publish.staging import Staging
 from publish.striping import stripe
 
+_COMMIT = re.compile("[0-9a-f]{40}")
 _TICK = 0.2  # seconds between two words of how far it is
 
 
@@ -36,10 +38,13 @@ class Place(Protocol):
 
     Attributes:
         asked: its address as it was asked for, without a revision.
+        branch: the branch or tag that was asked for, which can come to stand for something else by itself; empty where
+            none was.
         root: the folder that is sealed.
     """
 
     asked: str
+    branch: str
     root: str
 
     def look(self) -> str:
@@ -95,7 +100,10 @@ class RemotePlace:
 
     def __init__(self, options: Options, remote: Remote, around: Surroundings):
         asked = options.source.rstrip("/")
-        self.asked = asked.partition("@")[0] if asked.startswith("hf://") else asked
+        self.asked, self.branch = asked, ""
+        if asked.startswith("hf://"):
+            self.asked, _, revision = asked.partition("@")
+            self.branch = "" if _COMMIT.fullmatch(revision) else revision or "main"
         self.root = options.staging
         self._options = options
         self._remote = remote
@@ -174,7 +182,7 @@ class FolderPlace:
     """A folder, which preload's engine copies."""
 
     def __init__(self, options: Options, around: Surroundings):
-        self.asked = f"path:{options.source}"
+        self.asked, self.branch = f"path:{options.source}", ""
         self.root = options.staging
         self._options = options
         self._around = around
@@ -215,7 +223,7 @@ class FolderInPlace:
     """A folder that is sealed as it stands."""
 
     def __init__(self, options: Options, around: Surroundings):
-        self.asked = f"path:{options.source}"
+        self.asked, self.branch = f"path:{options.source}", ""
         self.root = options.source
         self._options = options
         self._around = around

@@ -108,9 +108,9 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
     """Hold that a sealed folder is what was asked for, and has the files that it was sealed with.
 
     Raises:
-        FaststartError: 8, it was sealed from something else; 4, it is damaged; 143, SIGTERM.
+        FaststartError: 8, it was sealed from something else, and no branch has moved; 4, it is damaged; 143, SIGTERM.
     """
-    about = os.fsencode(options.destination)
+    about, moved = os.fsencode(options.destination), ""
     if sealed.chosen is not None and sealed.chosen != options.files:
         message = f"was sealed with --files {' '.join(sealed.chosen)}, asked for is {' '.join(options.files)}"
         raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
@@ -123,10 +123,16 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
     else:
         if found != sealed.source_digest:
             message = f"was sealed from {sealed.source} as it was then, which is not what {place.asked} is now"
-            raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
+            # A branch moves without anybody's doing, and must not keep an older revision from being served again.
+            if not place.branch or not f"{sealed.source}@".startswith(f"{place.asked}@"):
+                raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
+            moved = f"{place.branch} of {place.asked} is another commit now; what is sealed stands: {sealed.source}"
+            around.say(moved)
     source = look(about, ["all"], around.patience)
     report.total_bytes = report.resumed_bytes = source.total_bytes
     report.message = f"already sealed: {len(source.files)} files, {size(source.total_bytes)}: {sealed.digest}"
+    if moved:
+        report.message = f"{moved}; {report.message}"
 
 
 def _seal(
