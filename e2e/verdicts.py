@@ -1,6 +1,6 @@
 """What `publish --check` says of damaged folders, beside what the real vLLM does with each: a table, by hand.
 
-python -m e2e.verdicts [FILE]    # a server start each, some six minutes
+python -m e2e.verdicts [FILE]    # a server start each, some seven minutes
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Verdict:
     def row(self, whole: Tried) -> str:
         """It as a row of a table."""
         right = self.tried.answer == whole.answer
-        reasons = [found[0] for line in self.tried.words if (found := _REASON.search(line))]
+        words = (line for line in self.tried.words if " WARNING " not in line)
+        reasons = [found[0] for line in words if (found := _REASON.search(line))]
         reason = next((one for one in reasons if not one.startswith(_OF_NO_USE)), "ends")
         vllm = ("serves it" if right else "**serves it and answers wrongly**") if self.tried.healthy else reason
         cells = (self.damage.name, f"exit {self.code}: {self.said}" if self.code else "passes", vllm)

@@ -355,7 +355,7 @@ class Process:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             command = [*_SANDBOX, "connect", str(self.pid), self._address, str(port), str(seconds)]
-            subprocess.run(command, stdin=theirs, env={"PATH": os.defpath}, check=False)
+            subprocess.run(command, stdin=theirs.fileno(), env={"PATH": os.defpath}, check=False)
             ours.setblocking(False)
             answer, found, *_ = socket.recv_fds(ours, 16, 1)
         if not found:
