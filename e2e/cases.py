@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from e2e.sources import ModelSource
 from e2e.stack import PROMPTS, Answer, Server, Stack, request
 from kube.cluster_state import WrongError
 from kube.processes import Process
+from kube.steps import Done, Say, Steps
 
 GIB = 2**30
 _CLOSED_SECONDS = 30
@@ -28,20 +29,9 @@ _KILLS = 20
 _ANSWER_SECONDS = 35
 """Longer than preStop takes, shorter than preStop and --shutdown-timeout together."""
 
-Say = Callable[[str], None]
-
 
 @dataclass
-class Case:
-    """A case that held."""
-
-    sentence: str
-    seconds: float
-    note: str = ""
-
-
-@dataclass
-class Cases:
+class Cases(Steps):
     """The cases of one stack.
 
     Attributes:
@@ -56,7 +46,7 @@ class Cases:
     source: ModelSource
     out_dir: Path
     say: Say
-    done: list[Case] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
 
     def run(self) -> None:
         """Takes all cases.
@@ -74,52 +64,40 @@ class Cases:
         self.reboot()
         self.kill_copy()
         self.refuse()
-        with self.case("nothing that ran differs from what was rendered, but for the table of translations") as case:
+        with self.step("nothing that ran differs from what was rendered, but for the table of translations") as case:
             found = translations.unexplained(self.stack.processes, self.stack.images)
             if found:
                 raise WrongError("\n".join(found))
             case.note = f"{len(self.stack.processes.started)} containers"
 
-    @contextlib.contextmanager
-    def case(self, sentence: str) -> Iterator[Case]:
-        """One case; the sentence says what holds after it."""
-        case, began = Case(sentence, 0), time.monotonic()
-        try:
-            yield case
-        except WrongError as error:
-            raise WrongError(f"not so: {sentence}: {error}") from error
-        case.seconds = time.monotonic() - began
-        self.done.append(case)
-        self.say(f"{case.seconds:6.1f} s  {sentence}{f': {case.note}' if case.note else ''}")
-
     # ---- cases
 
     def prepare(self) -> None:
         """A model at its source; the program's objects; a file system with its folders."""
-        with self.case("a small model with random weights stands where the stack file says") as case:
+        with self.step("a small model with random weights stands where the stack file says") as case:
             self.models = {seed: self._model(seed) for seed in (0, 1)}
             self.source.put(self.models[0])
             total = sum(path.stat().st_size for path in self.models[0].iterdir())
             case.note = f"{total / 1e6:.0f} MB at {self.stack.config['models'][self.stack.model_name]['source']}"
-        with self.case("pulumi up renders the stack on the stand-in clouds"):
+        with self.step("pulumi up renders the stack on the stand-in clouds"):
             self.stack.set(f"modelServers.{self.stack.server_name}.image", self.stack.images.server)
             self.stack.render()
-        with self.case("the file system has its folders") as case:
+        with self.step("the file system has its folders") as case:
             case.note = self.stack.make_folders()
 
     def cold_start(self) -> Server:
         """Published, copied, served; what is answered is what the published folder answers."""
-        with self.case("the Job publishes the model") as case:
+        with self.step("the Job publishes the model") as case:
             end, self.publisher = self.stack.publish()
             case.note = _told(end.message)
             _require(end.code == 0, f"it ended with {end.code}: {end.message}")
             _require((self.stack.published() / ".faststart/manifest.json").exists(), "there is no manifest")
-        with self.case("vLLM answers from the published folder itself, for reference") as case:
+        with self.step("vLLM answers from the published folder itself, for reference") as case:
             reference = self.stack.start_from_published().wait_ready()
             self.answers = reference.ask_all()
             self.stack.node.remove(reference.pod, seconds=0)
             case.note = repr(self.answers[0].text)
-        with self.case("a cold start answers token for token as the published folder does") as case:
+        with self.step("a cold start answers token for token as the published folder does") as case:
             server = self.stack.start().wait_ready()
             began = time.monotonic()
             server.ask(PROMPTS[0], max_tokens=1)
@@ -133,7 +111,7 @@ class Cases:
 
     def drain(self, server: Server) -> None:
         """A pod that is told to end finishes what it has begun."""
-        with self.case("a request in flight is answered to its end while the pod drains") as case:
+        with self.step("a request in flight is answered to its end while the pod drains") as case:
             with futures.ThreadPoolExecutor(1) as pool:
                 begun = threading.Event()
                 tokens = self._tokens_in(server, _ANSWER_SECONDS)
@@ -156,7 +134,7 @@ class Cases:
 
     def restart(self, server: Server) -> Server:
         """A pod that begins anew on its node, with its disk: in the same boot, and in another."""
-        with self.case("after a restart of the pod nothing is copied again, and the answers are the same") as case:
+        with self.step("after a restart of the pod nothing is copied again, and the answers are the same") as case:
             again = self.stack.again(server).wait_ready()
             told = json.loads((again.preload[-1].exit() or (0, "{}"))[1])
             _require(told["copied_bytes"] == 0, f"{told['copied_bytes']} bytes were copied")
@@ -167,7 +145,7 @@ class Cases:
     def reboot(self) -> None:
         """A copy that was written through the page cache may not have been on disk when the node went down."""
         sentence = "after a restart of the node a copy is used again if it was on disk, else made again, and is whole"
-        with self.case(sentence) as case:
+        with self.step(sentence) as case:
             server = self.stack.start()
             first = _ended_well(server.preload_run(0))
             marker = json.loads((server.destination() / ".faststart/complete.json").read_bytes())
@@ -186,7 +164,7 @@ class Cases:
 
     def kill_server(self, server: Server) -> None:
         """A server that dies is started again by the kubelet."""
-        with self.case("vLLM killed by SIGKILL is started again without a copy") as case:
+        with self.step("vLLM killed by SIGKILL is started again without a copy") as case:
             copies, before = len(server.preload), server.vllm[-1]
             server.failures += 1
             before.signal(signal.SIGKILL)
@@ -200,7 +178,7 @@ class Cases:
 
     def two_servers(self, first: Server) -> None:
         """A second replica has its own copy."""
-        with self.case("two servers of one model answer alike, each from its own copy") as case:
+        with self.step("two servers of one model answer alike, each from its own copy") as case:
             second = self.stack.start().wait_ready()
             with futures.ThreadPoolExecutor(2) as pool:
                 for answers in pool.map(Server.ask_all, (first, second)):
@@ -208,7 +186,7 @@ class Cases:
             places = {one.destination() for one in (first, second)}
             _require(len(places) == 2, f"the copies are in {places}")
             case.note = f"at {first.address} and {second.address}"
-        with self.case("both end when they are told to, idle"):
+        with self.step("both end when they are told to, idle"):
             with futures.ThreadPoolExecutor(2) as pool:
                 list(pool.map(self.stack.node.remove, (first.pod, second.pod)))
             for one in (first, second):
@@ -218,7 +196,7 @@ class Cases:
     def other_revision(self) -> None:
         """Another revision in the stack file, and the first one again."""
         name, first = self.stack.model_name, self.stack.config["models"][self.stack.model_name]["revision"]
-        with self.case("a new revision in the stack file is published beside the old one, and served") as case:
+        with self.step("a new revision in the stack file is published beside the old one, and served") as case:
             self.source.put(self.models[1])
             self.stack.set(f"models.{name}.revision", "next")
             self.stack.render()
@@ -229,7 +207,7 @@ class Cases:
             _require(answers != self.answers, "the answers are those of the old revision")
             self.stack.node.remove(server.pod, seconds=0)
             case.note = f"{answers[0].text!r} instead of {self.answers[0].text!r}"
-        with self.case(
+        with self.step(
             "the old revision is served again, though its branch has moved or its prefix was filled anew"
         ) as case:
             self.stack.set(f"models.{name}.revision", first)
@@ -247,7 +225,7 @@ class Cases:
 
     def kill_copy(self) -> None:
         """A copy that dies is gone on with."""
-        with self.case("preload killed by SIGKILL while it copies goes on where it died; the copy is whole") as case:
+        with self.step("preload killed by SIGKILL while it copies goes on where it died; the copy is whole") as case:
             for _ in range(_KILLS):
                 told = self._killed_copy()
                 if told and told["resumed_bytes"]:
@@ -262,42 +240,42 @@ class Cases:
         folder = self.stack.processes.folder.parent / "damaged"
         for damage in damages.REFUSED_WHEN_PUBLISHED:
             sentence = f"a model is not published if {damage.name}"
-            with self.case(sentence) as case, self.stack.elsewhere(folder):
+            with self.step(sentence) as case, self.stack.elsewhere(folder):
                 self._put_damaged(tiny, damage)
                 end, _ = self.stack.publish()
                 case.note = _refusal(end.code, end.message, (4,), damage.says)
                 _require(not self.stack.published().exists(), "something was published")
         for damage in damages.LEFT_OUT:
             sentence = f"a model is published without it if {damage.name}"
-            with self.case(sentence) as case, self.stack.elsewhere(folder):
+            with self.step(sentence) as case, self.stack.elsewhere(folder):
                 self._put_damaged(tiny, damage)
                 case.note = self._publish_whole()
                 (left_out,) = damage.says
                 _require(not list(self.stack.published().glob(left_out)), "it was published, too")
         for damage in damages.HARMLESS:
-            with self.case(f"a model is published if {damage.name}") as case, self.stack.elsewhere(folder):
+            with self.step(f"a model is published if {damage.name}") as case, self.stack.elsewhere(folder):
                 self._put_damaged(tiny, damage)
                 case.note = self._publish_whole()
         self.source.put(tiny)
         for damage in damages.REFUSED_WHEN_COPIED:
-            with self.case(f"no server starts if, after publishing, {damage.name}") as case:
+            with self.step(f"no server starts if, after publishing, {damage.name}") as case:
                 case.note = self._refused_copy(folder, damage)
         name = self.stack.server_name
-        with self.case(f"with preload.verify: sha256 none starts if {damages.REFUSED_BY_HASH.name}") as case:
+        with self.step(f"with preload.verify: sha256 none starts if {damages.REFUSED_BY_HASH.name}") as case:
             before = (self.stack.config["modelServers"][name].get("preload") or {}).get("verify")
             self.stack.set(f"modelServers.{name}.preload.verify", "sha256")
             self.stack.render()
             case.note = self._refused_copy(folder, damages.REFUSED_BY_HASH)
             self.stack.set(f"modelServers.{name}.preload.verify", before or "size")
         with (
-            self.case("no server starts on a disk that the model does not fit on") as case,
+            self.step("no server starts on a disk that the model does not fit on") as case,
             self.stack.elsewhere(folder),
         ):
             self._publish_whole()
             self.stack.processes.tmpfs_bytes = {"scratch": 2 * 2**20}
             case.note = self._refused_start((3,), ("free",))
         with (
-            self.case("no server starts where the node's disk is a network disk") as case,
+            self.step("no server starts where the node's disk is a network disk") as case,
             self.stack.elsewhere(folder),
         ):
             self._publish_whole()
@@ -337,13 +315,13 @@ class Cases:
         index["weight_map"]["model.padding.weight"] = "model-00004-of-00004.safetensors"
         (large / damages.INDEX).write_text(json.dumps(index), encoding="utf-8")
         with self.stack.elsewhere(folder):
-            with self.case("a model larger than its sizeGib is not published") as case:
+            with self.step("a model larger than its sizeGib is not published") as case:
                 self.source.put(large)
                 self.stack.set(f"models.{model}.sizeGib", "1")
                 self.stack.render()
                 end, _ = self.stack.publish()
                 case.note = _refusal(end.code, end.message, (8,), ("sizeGib must be at least 2",))
-            with self.case("no server starts if the published model is larger than the stack file says by now") as case:
+            with self.step("no server starts if the published model is larger than the stack file says by now") as case:
                 self.stack.set(f"models.{model}.sizeGib", "2")
                 self.stack.render()
                 self._publish_whole()

@@ -23,6 +23,7 @@ from kube.cluster_state import WrongError
 from kube.containers import Exit, Rule, Runtime, Simulation
 from kube.control_plane import ControlPlane
 from kube.kubelet import Kubelets
+from kube.steps import Done, Say, Steps
 from kube.tools import KubeTools
 from rehearsal.pulumi_cli import PulumiCli
 from rehearsal.report import summary
@@ -43,20 +44,9 @@ OVERDUE_SECONDS = 12
 NO_MODEL = json.dumps({"code": 6, "message": "there is no such repository", "file": "hf://org/name"})
 DAMAGED = json.dumps({"code": 4, "message": "block 7 does not have the hash that the manifest says", "file": "model-3"})
 
-Say = Callable[[str], None]
-
 
 @dataclass
-class Done:
-    """A step that was taken."""
-
-    sentence: str
-    seconds: float
-    note: str = ""
-
-
-@dataclass
-class Scenario:
+class Scenario(Steps):
     """A stack, and the cluster that it is put on.
 
     Attributes:
@@ -130,18 +120,6 @@ class Scenario:
             except BaseException:
                 self._keep_for_a_look()
                 raise
-
-    @contextlib.contextmanager
-    def step(self, sentence: str) -> Iterator[Done]:
-        """One step; the sentence says what holds after it."""
-        done, started = Done(sentence, 0), time.monotonic()
-        try:
-            yield done
-        except WrongError as error:
-            raise WrongError(f"not so: {sentence}: {error}") from error
-        done.seconds = time.monotonic() - started
-        self.done.append(done)
-        self.say(f"{done.seconds:6.1f} s  {sentence}{f': {done.note}' if done.note else ''}")
 
     # ---- steps
 
