@@ -300,6 +300,20 @@ def test_a_pod_that_would_stay_pending_is_refused(lab: Lab, token: str, spec: di
     lab.kube.create(token, {"metadata": skipped, **inputs})
 
 
+def test_a_job_whose_failure_the_provider_would_not_see_is_refused(lab: Lab):
+    rules = {"FailJob": {"onExitCodes": {"operator": "In", "values": [4]}}, "Ignore": {"onPodConditions": []}}
+    for action, rule in rules.items():
+        policy = {"rules": [{"action": action, **rule}]}
+        inputs: dict[str, Any] = {
+            "spec": {"podFailurePolicy": policy, "template": {"spec": pod(restartPolicy="Never")}}
+        }
+        if action == "Ignore":
+            lab.create(JOB, "b", **inputs)
+        else:
+            assert "a FailJob rule would be waited for" in refused(lab.create, JOB, "a", **inputs)
+            lab.kube.create(JOB, {"metadata": {"name": "a", "annotations": {"pulumi.com/skipAwait": "true"}}, **inputs})
+
+
 def test_a_pod_with_all_that_it_names_and_a_node_is_taken(lab: Lab):
     lab.create(ACCOUNT, "server", "default")
     inputs = deployment(serviceAccountName="server")

@@ -301,6 +301,10 @@ class Kubernetes(ResourceStandIn):
             wanted = wire.at(found["state"], "spec.claimRef")
             if wanted and (wanted.get("namespace"), wanted.get("name")) != (namespace, inputs["metadata"]["name"]):
                 raise RefusedError(f"the claim would stay Pending: persistentvolume {volume} is kept for {wanted}")
+        rules = wire.at(inputs, "spec.podFailurePolicy.rules") if _kind(res) == "Job" else None
+        if any(rule.get("action") == "FailJob" for rule in rules or []):
+            # What it knows: BackoffLimitExceeded, DeadlineExceeded (pulumi/cloud-ready-checks, pkg/kubernetes/job).
+            raise RefusedError("a Job that fails by a FailJob rule would be waited for: the provider does not see it")
         for _, pod in _pods([(f"{res.type}|{namespace}/", {"state": inputs})], namespace or ""):
             for what in self._missing(world, pod, namespace):
                 raise RefusedError(f"pod would stay Pending: {what}")
