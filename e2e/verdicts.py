@@ -6,6 +6,7 @@ python -m e2e.verdicts [FILE]    # a server start each, some seven minutes
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import re
 import shutil
@@ -64,7 +65,9 @@ def compare(environment: Path, folder: Path, damage: Damage) -> Verdict:
     model = tiny_model.write(folder / "model")
     damage.make(model)
     code, said = _check(model)
-    return Verdict(damage, code, said, vllm_environment.try_model(environment, model, folder / "work"))
+    tried = vllm_environment.try_model(environment, model, folder / "work")
+    words = tuple(line.replace(str(model), "FOLDER") for line in tried.words)
+    return Verdict(damage, code, said, dataclasses.replace(tried, words=words))
 
 
 def _check(model: Path) -> tuple[int, str]:
