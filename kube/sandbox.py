@@ -153,8 +153,11 @@ def _make_root(spec: Spec) -> None:
     for path, text in spec["files"].items():
         with open(root + path, "w", encoding="utf-8") as file:
             file.write(text)
+    targets = [volume["target"] for volume in spec["volumes"]]
+    hidden = [path for path in spec["image"] if any(path.startswith(f"{target}/") for target in targets)]
     for path in spec["image"]:
-        _bind(path, root + path, read_only=True)
+        if path not in hidden:
+            _bind(path, root + path, read_only=True)
     _make_devices(root)
     os.makedirs(f"{root}/proc", exist_ok=True)
     try:
@@ -171,6 +174,8 @@ def _make_root(spec: Spec) -> None:
             _bind(volume["source"], target, read_only=volume["read_only"])
         if volume["disk"]:
             _name_disk(root, target, volume["disk"])
+    for path in hidden:  # an image's folder would lie elsewhere: a pod's own /tmp must not hide one that is in ours
+        _bind(path, root + path, read_only=True)
     _remount_read_only(f"{root}/sys")
     if spec["read_only_root"]:
         _remount_read_only(root)

@@ -142,6 +142,18 @@ def test_a_container_is_what_its_pod_says_by_what_the_kernel_says_of_it(ground: 
     assert translations.differences(whole, container, process.record, IMAGE) == []
 
 
+def test_what_an_image_consists_of_is_there_though_a_volume_is_mounted_above_it(ground: Ground, tmp_path: Path) -> None:
+    folder = tmp_path / "image"
+    folder.mkdir()
+    (folder / "file").write_text("content")
+    above = "/" + tmp_path.parts[1]
+    container = shell(f"cat {folder}/file", volumeMounts=[{"name": "scratch", "mountPath": above}])
+    ground.processes.image = lambda _: Image(IMAGE.env, (*IMAGE.folders, folder))
+    end, lines = run(ground, container, volumes=[SCRATCH])
+
+    assert (end.code, lines) == (0, ["content"])
+
+
 @pytest.mark.parametrize("path", ["/file", "/opt/files/file", "/usr/file", "/sys/file", "/etc/file"])
 def test_what_is_read_only_cannot_be_written(ground: Ground, path: str) -> None:
     put_files(ground)
