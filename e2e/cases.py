@@ -207,9 +207,9 @@ class Cases(Steps):
             _require(answers != self.answers, "the answers are those of the old revision")
             self.stack.node.remove(server.pod, seconds=0)
             case.note = f"{answers[0].text!r} instead of {self.answers[0].text!r}"
-        with self.step(
-            "the old revision is served again, though its branch has moved or its prefix was filled anew"
-        ) as case:
+        since = "has moved" if self.source.kind == "hf" else "was filled anew, and holds it again"
+        place = "branch" if self.source.kind == "hf" else "prefix"
+        with self.step(f"the old revision is served again, though its {place} {since}") as case:
             self.stack.set(f"models.{name}.revision", first)
             self.stack.render()
             if self.source.kind == "s3":  # a prefix holds what somebody has put there: another content is refused

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ class Processes:
         log.chmod(0o666)
         spec = self._spec(pod, run, image, work, translated.disk, volumes)
         (work / "spec.json").write_text(json.dumps(spec, indent=1), encoding="utf-8")
-        process = Process(self, pod, container, run, work, volumes, spec)
+        process = Process(pod, container, run, work, volumes, spec)
         self.started.append(process)
         return process
 
@@ -262,7 +262,6 @@ class Process:
 
     def __init__(
         self,
-        owner: Processes,
         pod: Object,
         container: Object,
         run: Object,
@@ -272,7 +271,7 @@ class Process:
     ) -> None:
         self.pod, self.container, self.run, self.spec = pod, container, run, spec
         self.work = work
-        self._owner, self._volumes = owner, volumes
+        self._volumes = volumes
         self._exit: Exit | None = None
         self._record: dict[str, Any] = {}
         self._used: dict[str, tuple[float, float]] = {}
@@ -483,12 +482,3 @@ def check(folder: Path) -> None:
     if found is None or found.code:
         process.stop(0)
         raise SandboxError(" / ".join(line for _, line in process.lines.all()) or f"it ended with {found}")
-
-
-@contextlib.contextmanager
-def ending(processes: Processes) -> Iterator[None]:
-    """Kills what still runs when the block ends."""
-    try:
-        yield
-    finally:
-        processes.end()
