@@ -22,6 +22,10 @@ class ImageError(Exception):
     """An image cannot be pulled; the text is the registry's, or says what there is."""
 
 
+class CreateError(Exception):
+    """A container cannot be created; the text says why."""
+
+
 class Container(Protocol):
     """A container that was started."""
 
@@ -54,7 +58,11 @@ class Runtime(Protocol):
         ...
 
     def start(self, pod: Object, container: Object, *, ends: bool) -> Container:
-        """Starts a container of a pod; `ends`: it is one that does its work and ends."""
+        """Starts a container of a pod; `ends`: it is one that does its work and ends.
+
+        Raises:
+            CreateError: it cannot be created.
+        """
         ...
 
     def clean(self, pod: Object) -> None:
@@ -104,12 +112,14 @@ class Simulation:
     Attributes:
         rules: the first that fits is used; tests add to them.
         unknown_images: what is in the names of images that no registry has.
+        not_created: why containers, by their names, cannot be created.
         started: all that was started.
     """
 
     def __init__(self, work_seconds: float = 0.3, ready_seconds: float = 0.3, pull_seconds: float = 0.5) -> None:
         self.rules: list[Rule] = []
         self.unknown_images: set[str] = set()
+        self.not_created: dict[str, str] = {}
         self.started: list[Started] = []
         self._seconds = work_seconds, ready_seconds
         self._pull_seconds = pull_seconds
@@ -124,6 +134,8 @@ class Simulation:
 
     def start(self, pod: Object, container: Object, *, ends: bool) -> Simulated:
         """Starts the clock of a container."""
+        if why := self.not_created.get(container["name"]):
+            raise CreateError(why)
         meta = pod["metadata"]
         with self._lock:
             rule = self._rule(meta["name"], container["name"])

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kube import volumes
 from kube.api import Api
-from kube.containers import Container, Exit, HangsError, ImageError, Object, Runtime, restarts
+from kube.containers import Container, CreateError, Exit, HangsError, ImageError, Object, Runtime, restarts
 
 TICK = 0.05
 BACK_OFF = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
@@ -289,7 +289,7 @@ class PodLife:
             self._pull(slot)
         # With the policy OnFailure, too, a container of a Job ends; an init container always does.
         ends = not slot.sidecar and (slot.initial or self._policy in ("Never", "OnFailure"))
-        slot.running = self._host.runtime.start(self.pod, slot.spec, ends=ends)
+        slot.running = self._create(slot, ends=ends)
         now = time.monotonic()
         slot.began, slot.done, slot.again_at = _now(), None, None
         slot.state = {"running": {"startedAt": slot.began}}
@@ -323,6 +323,17 @@ class PodLife:
             else:
                 self._wait(pace * seconds)
                 return
+
+    def _create(self, slot: _Slot, *, ends: bool) -> Container:
+        """Starts a container; for as long as it cannot be created, with the kubelet's pauses and words."""
+        while True:
+            try:
+                return self._host.runtime.start(self.pod, slot.spec, ends=ends)
+            except CreateError as error:
+                self._event("Failed", f"Error: {error}")
+                slot.state = {"waiting": {"reason": "CreateContainerError", "message": str(error)}}
+                self._publish()
+                self._wait(self._host.pace * BACK_OFF[0])
 
     def _look(self, slot: _Slot) -> None:
         """Takes note of what a container does, and starts it again where that is due."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kube import pod_folders
-from kube.containers import Container, Exit, Object, Runtime
+from kube.containers import Container, CreateError, Exit, Object, Runtime
 
 _SANDBOX = (sys.executable, "-I", "-S", Path(__file__).with_name("sandbox.py"))
 TERMINATION_LOG = "/dev/termination-log"
@@ -135,15 +135,24 @@ class Processes:
 
         Raises:
             ImageError: nothing plays its image.
+            CreateError: it has a volume or a probe that is not played, or this machine does not let it be started.
         """
         del ends
+        try:
+            return self._start(pod, container)
+        except (NotImplementedError, SandboxError, OSError) as error:
+            raise CreateError(str(error)) from error
+
+    def _start(self, pod: Object, container: Object) -> Process:
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            _require_played(container.get(kind))
         meta, image = pod["metadata"], self.image(container["image"])
         translated = self.translate(pod, container)
         run = translated.container
         place = self._place(pod)
         number = sum(one.pod["metadata"]["uid"] == meta["uid"] for one in self.started)
         work = place / "containers" / f"{number}-{container['name']}"
-        (work / "root").mkdir(parents=True)
+        (work / "root").mkdir(parents=True, exist_ok=True)
         volumes = pod_folders.prepare(pod, place / "volumes", self.folder / "file-systems", self.get)
         log = work / "termination-log"
         log.touch()
@@ -323,15 +332,9 @@ class Process:
         return self.exit()
 
     def passes(self, probe: Mapping[str, Any]) -> bool:
-        """Asks it over HTTP, or for a connection, as the kubelet does.
-
-        Raises:
-            NotImplementedError: a probe of another kind.
-        """
+        """Asks it over HTTP, or for a connection, as the kubelet does."""
         seconds = float(probe.get("timeoutSeconds", 1))
-        asked = probe.get("httpGet") or probe.get("tcpSocket")
-        if asked is None:
-            raise NotImplementedError(f"only httpGet and tcpSocket are played, not {sorted(probe)}")
+        asked = probe.get("httpGet") or probe["tcpSocket"]
         try:
             with contextlib.closing(self.connect(self._port(asked["port"]), seconds)) as one:
                 if "tcpSocket" in probe:
@@ -433,6 +436,11 @@ class Chosen:
 
     def _of(self, pod: Object) -> Runtime:
         return self.processes if self._runs(pod) else self.played
+
+
+def _require_played(probe: Object | None) -> None:
+    if probe and not probe.keys() & {"httpGet", "tcpSocket"}:
+        raise NotImplementedError(f"probes of this kind are not played: {', '.join(sorted(probe))}")
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,19 @@ def test_an_image_that_no_registry_has_is_asked_for_again_after_pauses_until_it_
     assert any(text.startswith('Failed: Failed to pull image "image-of-a": ') for text in host.api.events)
 
 
+def test_a_container_that_cannot_be_created_says_why_and_is_tried_again_until_it_can() -> None:
+    host = FakeHost(runtime=simulation())
+    host.runtime.not_created["a"] = "no such device"
+    with led(host, pod(container("a"))) as one:
+        one.until(lambda: one.state("a")["state"].get("waiting", {}).get("reason") == "CreateContainerError")
+        assert one.state("a")["state"]["waiting"]["message"] == "no such device"
+        assert one.phase == "Pending"
+        host.runtime.not_created.clear()
+        one.until(one.ready)
+
+    assert "Failed: Error: no such device" in host.api.events
+
+
 def test_an_init_container_that_fails_ends_a_pod_that_is_never_restarted() -> None:
     host = FakeHost(runtime=simulation(Rule("one", "first", Exit(3))))
     with led(host, pod(container("a"), init=(container("first"),), restartPolicy="Never")) as one:

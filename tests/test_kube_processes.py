@@ -358,6 +358,26 @@ def test_a_volume_of_a_kind_that_is_not_played_is_refused(tmp_path: Path) -> Non
         prepare(pod(shell(""), volumes=[{"name": "v", "nfs": {}}]), tmp_path, tmp_path, lambda *_: None)
 
 
+NOT_PLAYED = {
+    "a volume": pod(shell(""), volumes=[{"name": "v", "nfs": {}}]),
+    "a probe": pod(shell("", startupProbe={"exec": {"command": ["true"]}})),
+}
+
+
+@pytest.mark.parametrize(("kind", "whole"), [("nfs", NOT_PLAYED["a volume"]), ("exec", NOT_PLAYED["a probe"])])
+def test_a_pod_with_what_is_not_played_says_so_and_starts_nothing(ground: Ground, kind: str, whole: Any) -> None:
+    ground.node.start(whole)
+
+    def waiting() -> Any:
+        (state,) = ground.node.found(whole).get("status", {}).get("containerStatuses") or [{}]
+        found = state.get("state", {}).get("waiting", {})
+        return found.get("reason") == "CreateContainerError" and found["message"]
+
+    assert kind in until(waiting)
+    assert not ground.processes.started
+    ground.node.remove(whole)
+
+
 def test_a_pod_that_writes_more_than_its_volume_may_hold_is_evicted(ground: Ground) -> None:
     writer = shell("head -c 3000000 /dev/zero > /v/file; sleep 1000", volumeMounts=[{"name": "v", "mountPath": "/v"}])
     whole = pod(writer, volumes=[{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}], restartPolicy="Always")
