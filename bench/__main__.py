@@ -76,6 +76,8 @@ def measure(row: Row, place: Place, pairs: int) -> int:
     except (OSError, SourceError, tools.ToolMissingError) as error:
         say(f"{row.name} could not be measured: {error}")
         return CANNOT
+    finally:
+        bench.clear()
     path = results.write(place.results, result)
     for bar in row.bars:
         say(f"   {page.bar_line(results.judgement(result, bar))}")

@@ -190,6 +190,19 @@ def test_a_run_has_its_figures_and_leaves_nothing_behind(bench: Bench, data_set:
     assert list(bench.work.iterdir()) == []
 
 
+def test_a_copy_of_many_files_is_deleted_after_the_row_so_that_no_later_run_pays_for_it(
+    bench: Bench, data_set: DataSet, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "MANY_FILES", 1)
+    for _ in range(2):
+        bench.run(CP, data_set, data, Cold(), "disk", compare=True)
+
+    kept = sum(1 for _ in datasets.contents(bench.work))
+    assert kept == 2 * sum(1 for _ in datasets.contents(data))
+    bench.clear()
+    assert list(bench.work.iterdir()) == []
+
+
 def test_the_clock_ends_on_disk_or_after_the_read(tmp_path: Path, data_set: DataSet, data: Path) -> None:
     def run(after: str) -> measure.Measured:
         ticks = itertools.count()
