@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preload import copier, mode
+from preload import buffers, copier, mode
 from preload.report import Progress, size
 from tests.preload_support import MODEL, SHARDS, is_marked, marker, preload, publish, safetensors, tree, write
 
@@ -442,8 +442,8 @@ def test_a_buffer_begins_on_a_page_whether_or_not_the_kernel_has_huge_pages_for_
                 raise OSError(22, "Invalid argument")
 
     known = {name: value for name, value in vars(mmap).items() if advice != "unknown" or name != "MADV_HUGEPAGE"}
-    monkeypatch.setattr(copier, "mmap", types.SimpleNamespace(**{**known, "mmap": Memory}))
-    buffer = copier._buffer(8 << 20)
+    monkeypatch.setattr(buffers, "mmap", types.SimpleNamespace(**{**known, "mmap": Memory}))
+    buffer = buffers.page_buffer(8 << 20)
 
     assert ctypes.addressof(ctypes.c_char.from_buffer(buffer)) % mmap.PAGESIZE == 0
     assert (len(buffer), buffer.readonly) == (8 << 20, False)

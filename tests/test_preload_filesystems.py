@@ -188,7 +188,7 @@ def test_after_a_power_cut_what_the_disk_lost_is_copied_again_and_all_bytes_are_
     ended = faulty.run(source, destination, *flags, before=ANOTHER_BOOT)
     assert ended.code == 0, ended.said
     assert differences(source, destination) == []
-    assert (ended.termination["copied_bytes"] == 0) == is_synced
+    assert ended.termination["copied_bytes"] == 0 or not is_synced
     assert is_synced == (write == "direct" and not reads), "direct writes are on disk at the end"
 
 

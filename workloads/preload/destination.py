@@ -26,6 +26,7 @@ from preload.state import PAGE, Identity, Past, Record
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPENDED_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = b".part"
@@ -413,6 +414,19 @@ def _allocate(fd: int, size: int) -> None:
             raise
 
 
+def _finish(fd: int, file: SourceFile, *, sync: bool, drop: bool) -> None:
+    """Give a whole file its mode and its mtime, if it lacks them; put it on disk and drop its pages, if asked to."""
+    status, mode = os.fstat(fd), 0o644 | file.mode & 0o111
+    if stat.S_IMODE(status.st_mode) != mode:
+        os.fchmod(fd, mode)
+    if status.st_mtime_ns != file.mtime_ns:
+        os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+    if sync or drop:
+        os.fsync(fd)
+    if drop:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 class Destination:
     """A destination whose lock we hold. Made by `locked`.
 
@@ -481,15 +495,47 @@ class Destination:
         Raises:
             OSError: that failed.
         """
-        os.fchmod(fd, 0o644 | file.mode & 0o111)
-        os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
-        if sync or drop:
-            os.fsync(fd)
-        if drop:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        _finish(fd, file, sync=sync, drop=drop)
         with self._parent(file.path) as (parent, name):
             os.rename(part, name, src_dir_fd=folder, dst_dir_fd=parent)
         return state.whole_line(file.path, Record.of(os.fstat(fd)), synced=sync)
+
+    @contextlib.contextmanager
+    def opened(self, path: bytes, record: Record, *, direct: bool) -> Iterator[tuple[int, bool]]:
+        """Open a file that lies here, to read it: its descriptor, and whether that goes around the page cache.
+
+        Args:
+            path: of the file.
+            record: what the file must be.
+            direct: whether to go around the page cache, where that can be had.
+
+        Raises:
+            OSError: it cannot be opened, is a link, or not what it must be (ESTALE).
+        """
+        with self._parent(path) as (parent, name):
+            fd, direct = open_uncached(name, _READ_FILE, direct=direct, folder=parent)
+        try:
+            if Record.of(os.fstat(fd)) != record:
+                raise OSError(errno.ESTALE, "has changed meanwhile")
+            yield fd, direct
+        finally:
+            os.close(fd)
+
+    def keep(self, file: SourceFile, record: Record, *, sync: bool, drop: bool) -> Record:
+        """Give a file that lies here, and was found to be whole, its mode and mtime; return its record.
+
+        Args:
+            file: the file.
+            record: what it was when it was found whole.
+            sync: whether it is on disk at the end.
+            drop: whether its pages are dropped from the page cache.
+
+        Raises:
+            OSError: that failed, or the file is another by now.
+        """
+        with self.opened(file.path, record, direct=False) as (fd, _):
+            _finish(fd, file, sync=sync, drop=drop)
+            return Record.of(os.fstat(fd))
 
     def remove_marker(self) -> None:
         """Let the destination no longer count as complete. Goes before any change of it.

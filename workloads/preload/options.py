@@ -37,8 +37,8 @@ What is copied
         file. GLOB: matched against the path in the folder, * crosses "/", and
         a trailing "/" stands for all in a folder.
   --plan
-        Print what would be copied, kept, left out and removed, in GB and with
-        the reason, and touch nothing.
+        Print what would be copied, checked, kept, left out and removed, in GB
+        and with the reason, and touch nothing.
   --max-bytes N
         Refuse a model of more bytes than this (exit 8).
   --manifest-digest D
@@ -87,9 +87,10 @@ Exit codes
 
 Started again after any end, kill -9 among them, it copies only what is
 missing. After a reset of the node it believes what direct writes had put on
-disk, some seconds less than all, and nothing that buffered writes left in the
-page cache. Files become 0644, links are resolved; the
-source must not change meanwhile.
+disk, some seconds less than all. A file that lies in DEST and that it does not
+believe is held against the hashes in the published manifest, and copied only if
+it is wrong; without published hashes it is copied. Files become 0644, links are
+resolved; the source must not change meanwhile.
 
 Example
   PYTHONPATH=/opt/faststart python3 -S -m preload \\

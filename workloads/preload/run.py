@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from modelfolder.manifest import canonical
 from modelfolder.names import show
 from modelfolder.patience import Patience
 from modelfolder.source import Source, look
-from preload import localdisk, mode, state
+from preload import localdisk, mode, recheck, state
 from preload.copier import Copy, Job, Settings, require_unchanged
 from preload.destination import (
     Destination,
@@ -174,6 +175,11 @@ class _State:
         files, known = self.found.files, self.past.records
         return len(known) == len(source.files) == len(files) and self.found.folders == source.folders
 
+    def with_records(self, more: Past, source: Source) -> _State:
+        """Return the same with records of more whole files, of which no parts are needed."""
+        parts = {n: part for n, part in self.past.parts.items() if source.files[n].path not in more.records}
+        return _State(self.found, Past(self.past.records | more.records, self.past.synced | more.synced, parts))
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -198,28 +204,36 @@ class _Task:
             return
         destination.remove_marker()
         with self.report.phase("plan"):
-            jobs = self._possible_jobs(now)
-            destination.prepare(self.source, now.found, now.past, self.around.patience)
+            self._require_possible(now)
         self._say_running(destination)
-        self._copy(destination, now, jobs)
+        now = self._rechecked(destination, now)
+        with self.report.phase("plan"):
+            destination.prepare(self.source, now.found, now.past, self.around.patience)
+        self._copy(destination, now, self._jobs(now))
 
     def describe(self) -> str:
         """Print what would be done, and return a summary. Touches nothing."""
         now = self._state()
         if self._is_complete(now):
             return "plan: nothing to do, the destination is complete"
-        jobs = self._possible_jobs(now)
+        self._require_possible(now)
+        possible = self._jobs(now)
         wanted = {file.path for file in self.source.files}
+        doubts = {doubt.file.path for doubt in recheck.doubts(self.source, now.found, now.past)}
+        jobs = [job for job in possible if job.file.path not in doubts]
+        checks = [job for job in possible if job.file.path in doubts]
         lines = [_plan_line("copy", _missing(job), job.file.path, "the rest" * job.resumed) for job in jobs]
+        lines += [_plan_line("check", job.file.size, job.file.path, "copied if it is not whole") for job in checks]
         lines += [_plan_line("keep", record.size, path) for path, record in sorted(now.past.records.items())]
         lines += [_plan_line("leave", file.size, file.path, file.reason) for file in self.source.left_out]
         removed = sorted(now.found.files.keys() - wanted)
         lines += [_plan_line("remove", now.found.files[path].st_size, path) for path in removed]
         print("\n".join(lines))
         left_out = sum(file.size for file in self.source.left_out)
+        to_check = f"{len(checks)} to check, " if checks else ""
         return (
             f"plan: {len(jobs)} files to copy, {size(sum(map(_missing, jobs)))} with {self.mode.name} writes"
-            f" ({self.mode.reason}); {len(now.past.records)} kept, {len(self.source.left_out)} left out,"
+            f" ({self.mode.reason}); {to_check}{len(now.past.records)} kept, {len(self.source.left_out)} left out,"
             f" {size(left_out)}; {len(removed)} removed"
         )
 
@@ -269,6 +283,31 @@ class _Task:
                 parts[number] = part
         return _State(found, Past(records, past.synced & records.keys(), parts))
 
+    def _rechecked(self, destination: Destination, now: _State) -> _State:
+        """Hold what nothing vouches for against its hashes, and vouch for what is whole."""
+        doubts = recheck.doubts(self.source, now.found, now.past)
+        if not doubts:
+            return now
+        total = sum(doubt.file.size for doubt in doubts)
+        self.around.say(f"{len(doubts)} files, {size(total)}, lie here and may be whole: held against their hashes")
+        progress = Progress(total, self.around.say, self.around.draw, done="checked")
+        lock = threading.Lock()
+        number = self.options.parallel
+        done = 0
+
+        def tick(count: int) -> None:
+            nonlocal done
+            with lock:
+                done += count
+                progress.update(done, recheck.threads(number))
+
+        began = time.monotonic()
+        with self.report.phase("recheck"):
+            past = recheck.whole(doubts, destination, self.mode, number, self.around.patience, tick)
+        self.report.verify_seconds += time.monotonic() - began
+        self.around.say(f"{len(past.records)} of {len(doubts)} files are whole")
+        return now.with_records(past, self.source)
+
     def _check(self) -> None:
         """Hold the source's files against what they say about themselves."""
         if self.options.verify != "none":
@@ -276,24 +315,26 @@ class _Task:
             structure.check(self.source, self.around.patience)
             self.report.verify_seconds += time.monotonic() - began
 
-    def _possible_jobs(self, now: _State) -> list[Job]:
-        """Return what is to be copied, after the checks that can refuse it. Touches nothing."""
-        self._check()
+    def _jobs(self, now: _State) -> list[Job]:
+        """Return what is to be copied."""
         jobs = []
         for number, file in enumerate(self.source.files):
             if file.path not in now.past.records:
                 part = now.past.parts.get(number)
                 jobs.append(Job(number, file, part.missing(file.size) if part else [(0, file.size)], bool(part)))
-        self._require_space(now, jobs)
         return jobs
 
-    def _require_space(self, now: _State, jobs: list[Job]) -> None:
-        """Hold that what is missing fits; what will be removed, and what parts take already, counts as free."""
+    def _require_possible(self, now: _State) -> None:
+        """Hold that the source is good, and that what is missing fits. Touches nothing.
+
+        What will be removed, and what parts take already, counts as free.
+        """
+        self._check()
         removed = [now.found.files[path].st_blocks for path in now.found.files.keys() - now.past.records.keys()]
         with writing(self.root):
             disk = os.statvfs(nearest_existing(self.root))
         free = disk.f_bavail * disk.f_frsize + 512 * sum(removed) + parts_bytes(self.root)
-        needed = sum(-(-job.file.size // disk.f_frsize) * disk.f_frsize for job in jobs)
+        needed = sum(-(-job.file.size // disk.f_frsize) * disk.f_frsize for job in self._jobs(now))
         require_space(needed, free, "copy", self.root)
 
     def _copy(self, destination: Destination, now: _State, jobs: list[Job]) -> None:

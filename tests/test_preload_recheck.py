@@ -1,0 +1,351 @@
+"""Files in the destination that no record vouches for: held against the published hashes, copied if they are wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preload import recheck
+from tests.preload_support import (
+    MODEL,
+    SHARDS,
+    Result,
+    is_marked,
+    marker,
+    preload,
+    publish,
+    start,
+    tree,
+    use_small_pieces,
+    write,
+)
+
+BLOCK = 8192
+BIG = bytes(range(251)) * 200  # 50,200 bytes: six blocks and a short one
+TOTAL = len(BIG) + sum(len(data) for data in MODEL.values() if data)
+TWO_WAYS = pytest.mark.parametrize("way", ["direct", "buffered"])
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_small_pieces(monkeypatch)
+    monkeypatch.setattr(recheck, "SMALL", 4096)
+    monkeypatch.setattr(recheck, "PIECE", 2 * BLOCK)
+    root = write(tmp_path / "source", MODEL | {"big.bin": BIG})
+    publish(root, block_bytes=BLOCK)
+    return root
+
+
+class Boots:
+    """Runs preload in one boot of the kernel after the other, on a copy that only the page cache may hold."""
+
+    def __init__(self, folder: Path, source: Path, destination: Path):
+        self.folder, self.source, self.destination = folder, source, destination
+        self.number = 0
+        assert self.next("--write", "buffered").termination["copied_bytes"] == TOTAL
+
+    def next(self, *flags: str) -> Result:
+        self.number += 1
+        proc = write(self.folder / f"boot-{self.number}", {"sys/kernel/random/boot_id": b"%d\n" % self.number})
+        result = preload(self.source, self.destination, "--files", "all", *flags, proc=str(proc))
+        assert (result.code, tree(self.destination)) == (0, tree(self.source)), result
+        return result
+
+
+@pytest.fixture
+def boots(tmp_path: Path, source: Path, destination: Path) -> Boots:
+    return Boots(tmp_path, source, destination)
+
+
+Reads = Counter[int]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """Count the bytes that are read of each file, by its inode."""
+    found: Reads = Counter()
+    real = os.preadv
+
+    def noting(fd, buffers, at):
+        count = real(fd, buffers, at)
+        found[os.fstat(fd).st_ino] += count
+        return count
+
+    monkeypatch.setattr(os, "preadv", noting)
+    return found
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+# ---- what is whole stays
+
+
+@TWO_WAYS
+@pytest.mark.parametrize("threads", ["1", "7"])
+@pytest.mark.parametrize("level", ["none", "size", "sha256"])
+def test_after_a_reset_of_the_node_nothing_of_a_whole_copy_is_copied_again(boots, reads, way, threads, level):
+    result = boots.next("--write", way, "--parallel", threads, "--verify", level)
+    assert (result.termination["copied_bytes"], result.termination["resumed_bytes"]) == (0, TOTAL)
+    assert reads[(boots.source / "big.bin").stat().st_ino] == 0
+    assert reads[(boots.destination / "big.bin").stat().st_ino] == len(BIG)
+    assert marker(boots.destination)["verify"] == level
+
+
+@TWO_WAYS
+def test_what_was_held_against_its_hashes_is_on_disk_then_and_holds_over_the_next_reset(boots, way):
+    boots.next("--write", way)
+    assert marker(boots.destination)["synced"] is True
+    assert "already complete" in boots.next().message
+
+
+def test_many_small_files_are_not_put_on_disk_one_by_one_and_are_checked_once_more_after_the_next_reset(
+    boots, monkeypatch
+):
+    monkeypatch.setattr(recheck, "SYNCED_SMALL_FILES", 1)
+    boots.next("--write", "direct")
+    assert marker(boots.destination)["synced"] is False
+    result = boots.next()
+    assert "already complete" not in result.message
+    assert result.termination["copied_bytes"] == 0
+
+
+@pytest.mark.parametrize("level", ["none", "size"])
+@pytest.mark.parametrize("state", ["complete", "half"])
+def test_what_was_verified_less_than_is_asked_is_checked_where_it_lies(source, destination, level, state):
+    preload(source, destination, "--verify", level, "--files", "all")
+    if state == "half":
+        (destination / ".faststart/complete.json").unlink()
+    result = preload(source, destination, "--verify", "sha256", "--files", "all")
+    assert (result.code, result.termination["copied_bytes"], marker(destination)["verify"]) == (0, 0, "sha256")
+
+
+@pytest.mark.parametrize("journal", [b"", b'{"selection_digest":"of another"}\n', b"\xff" * 100, None])
+def test_without_a_journal_to_believe_the_files_are_checked_where_they_lie(source, destination, journal):
+    preload(source, destination, "--files", "all")
+    (destination / ".faststart/complete.json").unlink()
+    path = destination / ".faststart/work/journal.jsonl"
+    path.unlink() if journal is None else path.write_bytes(journal)
+    result = preload(source, destination, "--files", "all")
+    assert (result.code, result.termination["copied_bytes"]) == (0, 0)
+
+
+def test_of_another_revision_the_files_that_are_the_same_are_not_copied(source, destination):
+    preload(source, destination, "--files", "all")
+    write(source, {"big.bin": BIG[::-1]})
+    publish(source, block_bytes=BLOCK, revision="r2")
+    result = preload(source, destination, "--files", "all")
+    assert (result.code, result.termination["copied_bytes"]) == (0, len(BIG))
+    assert tree(destination) == tree(source)
+
+
+def test_a_file_that_is_whole_gets_its_mode_and_its_time_back(boots):
+    file = boots.destination / "big.bin"
+    file.chmod(0o600)
+    os.utime(file, ns=(1, 1))
+    assert boots.next().termination["copied_bytes"] == 0
+    assert file.stat().st_mode & 0o7777 == 0o644
+    assert file.stat().st_mtime_ns == (boots.source / "big.bin").stat().st_mtime_ns
+
+
+def test_without_published_hashes_all_is_copied_again_after_a_reset(tmp_path, source, destination):
+    (source / ".faststart/manifest.json").unlink()
+    boots = Boots(tmp_path, source, destination)
+    assert boots.next().termination["copied_bytes"] == TOTAL
+
+
+# ---- what is not is copied
+
+
+def torn(file: Path) -> None:
+    os.truncate(file, 100)
+
+
+def longer(file: Path) -> None:
+    with file.open("ab") as out:
+        out.write(b"x")
+
+
+def lost_page(file: Path) -> None:
+    with file.open("r+b") as out:
+        out.seek(5 * 4096)
+        out.write(bytes(4096))
+
+
+def gone(file: Path) -> None:
+    file.unlink()
+
+
+def a_link(file: Path) -> None:
+    outside = file.parent.parent / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
+
+
+def a_second_name(file: Path) -> None:
+    os.link(file, file.parent.parent / "outside")
+    os.utime(file, ns=(1, 1))
+
+
+def a_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+DAMAGES = [
+    lambda file: flip(file, 0),
+    lambda file: flip(file, 3 * BLOCK + 17),
+    lambda file: flip(file, len(BIG) - 1),
+    *(torn, longer, lost_page, gone, a_link, a_second_name, a_fifo),
+]
+
+
+@TWO_WAYS
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_wrong_is_copied_and_no_other(boots, way, damage: Callable[[Path], None]):
+    damage(boots.destination / "big.bin")
+    result = boots.next("--write", way)
+    assert (result.termination["copied_bytes"], result.termination["resumed_bytes"]) == (len(BIG), TOTAL - len(BIG))
+    assert not (boots.destination / "big.bin").is_symlink()
+
+
+def test_a_file_outside_that_has_a_name_in_the_destination_stays_as_it_is(boots, tmp_path):
+    a_second_name(boots.destination / "big.bin")
+    (boots.destination / "big.bin").chmod(0o600)
+    boots.next()
+    outside = (tmp_path / "outside").stat()
+    assert (outside.st_nlink, outside.st_mtime_ns, outside.st_mode & 0o7777) == (1, 1, 0o600)
+
+
+def test_the_first_wrong_block_ends_the_reading_of_a_file(boots, reads):
+    file = boots.destination / "big.bin"
+    inode = file.stat().st_ino
+    flip(file, 1)
+    boots.next("--parallel", "1", "--write", "buffered")
+    assert file.stat().st_ino != inode
+    # Four threads at the least, each at a part of its own; of the first part there is one block.
+    assert reads[inode] <= BLOCK + 3 * 2 * BLOCK
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENODATA])
+def test_a_file_that_cannot_be_read_where_it_lies_is_copied(boots, monkeypatch, number):
+    inode = (boots.destination / "big.bin").stat().st_ino
+    real = os.preadv
+
+    def failing(fd, buffers, at):
+        if os.fstat(fd).st_ino == inode:
+            raise OSError(number, os.strerror(number))
+        return real(fd, buffers, at)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    assert boots.next().termination["copied_bytes"] == len(BIG)
+
+
+@pytest.mark.parametrize("moment", ["before its check", "after its check"])
+def test_a_file_that_something_else_changes_meanwhile_is_copied(boots, monkeypatch, moment):
+    file = boots.destination / "big.bin"
+    real = recheck.pool.each
+    calls = Counter[str]()
+
+    def each(items, work, patience, threads=None):
+        calls["of large files"] += threads is not None
+        before = moment == "before its check" and threads is not None
+        after = moment == "after its check" and calls["of large files"] and threads is None
+        if before or after:
+            calls["of large files"] = 0
+            status = file.stat()
+            flip(file, 9)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        real(items, work, patience, threads)
+
+    monkeypatch.setattr(recheck.pool, "each", each)
+    assert boots.next().termination["copied_bytes"] == len(BIG)
+
+
+FILES = sorted(name for name, data in (MODEL | {"big.bin": BIG}).items() if data)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.dictionaries(st.sampled_from(FILES), st.integers(0, 10**6)),
+    st.sampled_from([4096, BLOCK, 8 << 20]),
+    st.sampled_from(["direct", "buffered"]),
+)
+def test_whatever_bytes_are_wrong_their_files_are_copied_and_no_others(wrong, block_bytes, way):
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        use_small_pieces(patch)
+        source = write(Path(name, "source"), MODEL | {"big.bin": BIG})
+        publish(source, block_bytes=block_bytes)
+        destination = Path(name, "destination")
+        preload(source, destination, "--files", "all", "--verify", "none")
+        for file, at in wrong.items():
+            flip(destination / os.fsdecode(file), at % (destination / os.fsdecode(file)).stat().st_size)
+        result = preload(source, destination, "--files", "all", "--verify", "sha256", "--write", way)
+        assert (result.code, tree(destination)) == (0, tree(source))
+        sizes = [(source / os.fsdecode(file)).stat().st_size for file in wrong]
+        assert result.termination["copied_bytes"] == sum(sizes)
+
+
+# ---- what people see
+
+
+def test_it_says_what_it_does_and_what_came_of_it(boots, capsys):
+    flip(boots.destination / SHARDS[0], 77)
+    capsys.readouterr()
+    result = boots.next()
+    said = capsys.readouterr().err
+    assert f"{len(FILES)} files, " in said
+    assert "lie here and may be whole: held against their hashes" in said
+    assert f"{len(FILES) - 1} of {len(FILES)} files are whole" in said
+    assert result.termination["verify_seconds"] > 0
+
+
+def test_plan_says_what_would_be_checked_and_touches_nothing(boots, capsys):
+    (boots.destination / "config.json").unlink()
+    before = tree(boots.destination), marker(boots.destination)
+    capsys.readouterr()
+    proc = write(boots.folder / "another", {"sys/kernel/random/boot_id": b"another\n"})
+    result = preload(boots.source, boots.destination, "--files", "all", "--plan", proc=str(proc))
+    lines = capsys.readouterr().out.splitlines()
+    assert result.code == 0
+    assert [line.split()[0] for line in lines] == ["copy", *["check"] * (len(FILES) - 1)]
+    assert "1 files to copy, 23 bytes" in result.message
+    assert f"{len(FILES) - 1} to check" in result.message
+    assert before == (tree(boots.destination), marker(boots.destination))
+
+
+SLOW_RECHECK = """
+import preload.recheck, preload.state
+preload.state.boot_id = lambda *_: "another"
+real = os.preadv
+def slow(fd, buffers, at):
+    if "destination" in os.readlink(f"/proc/self/fd/{fd}"):
+        print("begun", flush=True)
+        time.sleep(0.2)
+        return real(fd, [buffers[0][:10]], at)
+    return real(fd, buffers, at)
+os.preadv = slow
+"""
+
+
+def test_sigterm_ends_a_check_within_a_second_and_the_next_run_completes(boots):
+    process = start(boots.source, boots.destination, "--files", "all", "--write", "buffered", before=SLOW_RECHECK)
+    assert process.stdout
+    assert process.stdout.readline() == "begun\n"
+    process.terminate()
+    said = process.communicate(timeout=10)[1]
+    assert process.returncode == 143, said
+    assert "stopped by SIGTERM" in said
+    assert not is_marked(boots.destination)
+    assert boots.next().termination["copied_bytes"] == 0
