@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preload import recheck
+from modelfolder import structure
+from preload import copier, recheck
+from preload.destination import Destination
 from tests.preload_support import (
     MODEL,
     SHARDS,
@@ -38,6 +42,7 @@ TWO_WAYS = pytest.mark.parametrize("way", ["direct", "buffered"])
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_small_pieces(monkeypatch)
     monkeypatch.setattr(recheck, "SMALL", 4096)
+    monkeypatch.setattr(recheck, "TINY", 4096)
     monkeypatch.setattr(recheck, "PIECE", 2 * BLOCK)
     root = write(tmp_path / "source", MODEL | {"big.bin": BIG})
     publish(root, block_bytes=BLOCK)
@@ -54,10 +59,12 @@ class Boots:
 
     def next(self, *flags: str) -> Result:
         self.number += 1
-        proc = write(self.folder / f"boot-{self.number}", {"sys/kernel/random/boot_id": b"%d\n" % self.number})
-        result = preload(self.source, self.destination, "--files", "all", *flags, proc=str(proc))
+        result = preload(self.source, self.destination, "--files", "all", *flags, proc=self.proc(self.number))
         assert (result.code, tree(self.destination)) == (0, tree(self.source)), result
         return result
+
+    def proc(self, number: int) -> str:
+        return str(write(self.folder / f"boot-{number}", {"sys/kernel/random/boot_id": b"%d\n" % number}))
 
 
 @pytest.fixture
@@ -103,11 +110,21 @@ def test_after_a_reset_of_the_node_nothing_of_a_whole_copy_is_copied_again(boots
     assert marker(boots.destination)["verify"] == level
 
 
-@TWO_WAYS
-def test_what_was_held_against_its_hashes_is_on_disk_then_and_holds_over_the_next_reset(boots, way):
-    boots.next("--write", way)
+@pytest.mark.parametrize("flags", [("--write", "direct"), ("--write", "buffered", "--cache", "drop")])
+def test_what_is_written_to_disk_at_once_is_on_disk_after_the_check_and_holds_over_the_next_reset(boots, flags):
+    boots.next(*flags)
     assert marker(boots.destination)["synced"] is True
     assert "already complete" in boots.next().message
+
+
+def test_a_check_waits_for_no_disk_where_a_copy_would_not(boots, monkeypatch):
+    def never(fd):
+        raise AssertionError(f"{os.readlink(f'/proc/self/fd/{fd}')} was put on disk")  # noqa: PTH115 - a descriptor
+
+    monkeypatch.setattr(os, "fsync", never)
+    boots.next("--write", "buffered")
+    assert marker(boots.destination)["synced"] is False
+    assert boots.next("--write", "buffered").termination["copied_bytes"] == 0
 
 
 def test_many_small_files_are_not_put_on_disk_one_by_one_and_are_checked_once_more_after_the_next_reset(
@@ -233,7 +250,6 @@ def test_the_first_wrong_block_ends_the_reading_of_a_file(boots, reads):
     inode = file.stat().st_ino
     flip(file, 1)
     boots.next("--parallel", "1", "--write", "buffered")
-    assert file.stat().st_ino != inode
     # Four threads at the least, each at a part of its own; of the first part there is one block.
     assert reads[inode] <= BLOCK + 3 * 2 * BLOCK
 
@@ -252,25 +268,124 @@ def test_a_file_that_cannot_be_read_where_it_lies_is_copied(boots, monkeypatch, 
     assert boots.next().termination["copied_bytes"] == len(BIG)
 
 
-@pytest.mark.parametrize("moment", ["before its check", "after its check"])
-def test_a_file_that_something_else_changes_meanwhile_is_copied(boots, monkeypatch, moment):
+def overwrite(file: Path) -> None:
+    """Change a byte so that only the ctime tells."""
+    status = file.stat()
+    while file.stat().st_ctime_ns == status.st_ctime_ns:  # the clock of a file system may have coarse ticks
+        flip(file, 9)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+MOMENTS = {
+    "before it is read": (recheck.Recheck, "run"),
+    "after it was read": (Destination, "keep"),
+    "while it is put on disk": (os, "fsync"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_file_that_something_else_writes_meanwhile_is_copied(boots, monkeypatch, moment):
     file = boots.destination / "big.bin"
-    real = recheck.pool.each
-    calls = Counter[str]()
+    inode = file.stat().st_ino
+    where, name = MOMENTS[moment]
+    real = getattr(where, name)
+    done: list[bool] = []
 
-    def each(items, work, patience, threads=None):
-        calls["of large files"] += threads is not None
-        before = moment == "before its check" and threads is not None
-        after = moment == "after its check" and calls["of large files"] and threads is None
-        if before or after:
-            calls["of large files"] = 0
-            status = file.stat()
-            flip(file, 9)
-            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-        real(items, work, patience, threads)
+    def disturbed(*arguments, **more):
+        about = arguments[0] if name == "fsync" else arguments[-1] if name == "run" else arguments[1]
+        mine = os.fstat(about).st_ino == inode if name == "fsync" else getattr(about, "path", b"big.bin") == b"big.bin"
+        if mine and not done:
+            done.append(True)
+            overwrite(file)
+        return real(*arguments, **more)
 
-    monkeypatch.setattr(recheck.pool, "each", each)
-    assert boots.next().termination["copied_bytes"] == len(BIG)
+    monkeypatch.setattr(where, name, disturbed)
+    assert boots.next("--write", "direct").termination["copied_bytes"] == len(BIG)
+    assert done
+
+
+def test_a_file_that_something_else_writes_after_its_check_fails_the_run(boots, monkeypatch):
+    real = copier.Copy.run
+
+    def run(*arguments):
+        real(*arguments)
+        overwrite(boots.destination / "big.bin")
+
+    monkeypatch.setattr(copier.Copy, "run", run)
+    (boots.destination / "config.json").unlink()
+    result = preload(boots.source, boots.destination, "--files", "all")
+    assert (result.code, result.file) == (4, "big.bin")
+    assert "something else writes there" in result.message
+    assert not is_marked(boots.destination)
+
+
+def test_what_disappears_during_the_check_is_no_error(boots, monkeypatch):
+    write(boots.destination, {"old.bin": b"old", "old/folder/file": b"old"})
+    real = recheck.Recheck.run
+
+    def run(check):
+        (boots.destination / "old.bin").unlink()
+        shutil.rmtree(boots.destination / "old")
+        real(check)
+
+    monkeypatch.setattr(recheck.Recheck, "run", run)
+    assert boots.next().termination["copied_bytes"] == 0
+
+
+def test_what_was_checked_before_a_kill_is_not_checked_again(boots, reads, monkeypatch):
+    real = Destination.keep
+    kept: list[bytes] = []
+
+    def keep(destination, file, *rest, **more):
+        if len(kept) == 4:
+            raise KeyboardInterrupt
+        kept.append(file.path)
+        return real(destination, file, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Destination, "keep", keep)
+        with pytest.raises(KeyboardInterrupt):
+            preload(boots.source, boots.destination, "--files", "all", "--write", "buffered", proc=boots.proc(7))
+    reads.clear()
+    result = preload(boots.source, boots.destination, "--files", "all", "--write", "buffered", proc=boots.proc(7))
+    assert (result.code, result.termination["copied_bytes"]) == (0, 0)
+    again = {path for path in kept if reads[(boots.destination / os.fsdecode(path)).stat().st_ino]}
+    assert (len(kept), again) == (4, set())
+
+
+def test_a_file_system_that_opens_files_around_the_page_cache_and_does_not_read_them_so_is_read_through_it(
+    boots, monkeypatch
+):
+    real = os.preadv
+    refused: list[int] = []
+
+    def picky(fd, buffers, at):
+        inside = str(boots.destination) in os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - a descriptor
+        if inside and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            refused.append(fd)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(fd, buffers, at)
+
+    monkeypatch.setattr(os, "preadv", picky)
+    assert boots.next("--write", "direct").termination["copied_bytes"] == 0
+    assert refused
+
+
+def test_a_pointer_of_git_lfs_is_found_though_it_has_the_published_hash(tmp_path, destination):
+    pointer = structure.LFS_START + b"oid sha256:" + b"0" * 64 + b"\nsize 4976698672\n"
+    source = write(tmp_path / "source", MODEL | {"tokenizer.json": pointer})
+    publish(source)
+    assert preload(source, destination, "--files", "all", "--verify", "none").code == 0
+    result = preload(source, destination, "--files", "all", "--verify", "size")
+    assert (result.code, result.file) == (4, "tokenizer.json")
+
+
+def test_who_waits_hears_nothing_of_an_earlier_owner(boots, monkeypatch):
+    progress = write(boots.destination, {".faststart/work/progress.json": b"{}"}) / ".faststart/work/progress.json"
+    real, there = recheck.Recheck.run, list[bool]()
+    monkeypatch.setattr(recheck.Recheck, "run", lambda check: (there.append(progress.exists()), real(check)))
+    boots.next()
+    assert there == [False]
 
 
 FILES = sorted(name for name, data in (MODEL | {"big.bin": BIG}).items() if data)
@@ -315,8 +430,7 @@ def test_plan_says_what_would_be_checked_and_touches_nothing(boots, capsys):
     (boots.destination / "config.json").unlink()
     before = tree(boots.destination), marker(boots.destination)
     capsys.readouterr()
-    proc = write(boots.folder / "another", {"sys/kernel/random/boot_id": b"another\n"})
-    result = preload(boots.source, boots.destination, "--files", "all", "--plan", proc=str(proc))
+    result = preload(boots.source, boots.destination, "--files", "all", "--plan", proc=boots.proc(7))
     lines = capsys.readouterr().out.splitlines()
     assert result.code == 0
     assert [line.split()[0] for line in lines] == ["copy", *["check"] * (len(FILES) - 1)]

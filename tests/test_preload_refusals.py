@@ -341,6 +341,16 @@ def test_a_link_that_leaves_the_mount_is_7(source, destination):
     assert "/proc/version, outside the source's file system" in result.message
 
 
+def test_a_published_file_behind_a_folder_that_leads_out_of_the_mount_is_7(source, destination):
+    write(source, {"sub/version": b""})
+    publish(source)
+    shutil.rmtree(source / "sub")
+    (source / "sub").symlink_to("/proc")
+    result = preload(source, destination, "--files", "all")
+    assert (result.code, result.file) == (7, "sub/version")
+    assert "outside the source's file system" in result.message
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that any user may reach; pytest's own are closed to others."""

@@ -141,6 +141,12 @@ def test_an_owner_that_was_killed_is_taken_over_at_once_and_its_work_is_kept(sou
 
 UID = "8a7b6c5d-1111-2222-3333-444455556666"
 POD = f"os.environ['FASTSTART_POD_UID'] = '{UID}'\n"
+HANGING_SCAN = """
+def hanging(*_):
+    print("begun", flush=True)
+    time.sleep(60)
+os.scandir = hanging
+"""
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> list[str]:
@@ -200,6 +206,28 @@ def test_a_sidecar_whose_copy_is_refused_ends_at_once_and_never_says_that_it_run
     process.communicate(timeout=10)
     assert process.returncode == 4
     assert not (destination / ".faststart/run").exists()
+
+
+def test_what_a_sidecar_left_before_a_reset_of_its_node_is_gone_before_the_source_is_looked_at(source, destination):
+    preload(source, destination)
+    write(destination, {f".faststart/run/{UID}": b""})
+    process = start(source, destination, "--stay", before=POD + HANGING_SCAN)
+    assert process.stdout
+    assert process.stdout.readline() == "begun\n"
+    assert not (destination / f".faststart/run/{UID}").exists()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert process.returncode == 143
+
+
+def test_a_sidecar_whose_copy_fails_takes_back_that_it_runs(source, destination):
+    write(source, {"config.json": b"another"})
+    process = hanging(source, destination, "--files", "all", "--stay", before=POD)
+    assert (destination / f".faststart/run/{UID}").exists()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert process.returncode == 143
+    assert not (destination / f".faststart/run/{UID}").exists()
 
 
 def test_a_plan_does_not_stay(source, destination):
@@ -577,7 +605,7 @@ def test_a_file_system_that_takes_no_direct_writes_after_all_gets_the_right_size
     root = os.fsencode(tmp_path / "destination")
     with (
         locked(root, 0, Patience(), lambda _: None) as destination,
-        destination.journal(identity, Past(), sync=False) as journal,
+        destination.journal(identity, Past(), Patience(), sync=False) as journal,
     ):
         part = Part(destination, 0, file, direct=True, resumed=False)
         part.open(journal)

@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
 def test_a_thread_that_comes_after_the_journal_s_end_writes_to_no_file(tmp_path):
     root = os.fsencode(tmp_path / "destination")
     with locked(root, 0, Patience(), lambda _: None) as destination:
-        with destination.journal(IDENTITY, Past(), sync=False) as journal:
+        with destination.journal(IDENTITY, Past(), Patience(), sync=False) as journal:
             pass
         taken = [os.open(tmp_path / f"another-{n}", os.O_RDWR | os.O_CREAT) for n in range(50)]
         journal.add(b"late\n")
@@ -75,7 +75,7 @@ def test_streams_that_are_refused_direct_writes_at_once_all_go_on_through_the_ca
     root = os.fsencode(tmp_path / "destination")
     with (
         locked(root, 0, Patience(), lambda _: None) as destination,
-        destination.journal(IDENTITY, Past(), sync=False) as journal,
+        destination.journal(IDENTITY, Past(), Patience(), sync=False) as journal,
     ):
         part = Part(destination, 0, file, direct=True, resumed=False)
         part.open(journal)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,15 @@ def test_hashes_in_a_manifest_that_make_no_sense_are_4_whatever_is_verified(tmp_
         result = preload(source, tmp_path / "destination", "--verify", level)
         assert (result.code, result.file) == (4, ".faststart/manifest.json")
         assert says in result.message
+
+
+def test_a_run_that_hashes_leaves_no_thread_behind(source, destination):
+    before = set(threading.enumerate())
+    assert verified(source, destination).code == 0
+    left = set(threading.enumerate()) - before
+    for thread in left:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in left)
 
 
 def test_the_seconds_spent_on_hashes_are_told(source, destination):

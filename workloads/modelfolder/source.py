@@ -246,6 +246,11 @@ def _published_file(root: bytes, device: int, listed: ManifestFile, patience: Pa
         raise source_error(error, listed.path) from error
     if stat.S_ISLNK(status.st_mode):
         real, status = _follow(real, listed.path, device, patience)
+    elif status.st_dev != device:
+        message = (
+            "lies outside the source's file system, behind a folder that is a link: only links inside are followed"
+        )
+        raise FaststartError(Exit.NOT_PERMITTED, message, listed.path)
     if not stat.S_ISREG(status.st_mode):
         raise FaststartError(Exit.DAMAGED, "is in the manifest and is not a regular file", listed.path)
     if status.st_size != listed.size:

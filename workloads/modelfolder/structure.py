@@ -40,6 +40,11 @@ def check(source: Source, patience: Patience) -> None:
         require_shards(files[path], parse_index(files[path], read(files[path], patience)), there)
 
 
+def is_pointer(file: SourceFile, start: bytes | memoryview) -> bool:
+    """Say whether a file is a Git LFS pointer, by its first bytes; see `require_no_pointer`."""
+    return file.size < LFS_MAX_BYTES and bytes(start[: len(LFS_START)]) == LFS_START
+
+
 def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
     """Hold that a file is not a Git LFS pointer.
 
@@ -50,7 +55,7 @@ def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
     Raises:
         FaststartError: 4, it is one.
     """
-    if file.size < LFS_MAX_BYTES and bytes(start[: len(LFS_START)]) == LFS_START:
+    if is_pointer(file, start):
         message = "is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned, and copy again"
         raise FaststartError(Exit.DAMAGED, message, file.path)
 

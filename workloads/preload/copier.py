@@ -33,7 +33,8 @@ SMALL = 1 << 20
 """Files up to this many bytes are read and written as one, through the page cache."""
 
 SYNCED_SMALL_FILES = 1000
-"""So many small files at the most are synced one by one, which costs each a journal commit of the file system."""
+"""So many small files at the most are synced one by one, which costs each a journal commit of the file system; where
+their pages are dropped all are, for only what is on disk can be dropped."""
 
 TINY = 64 << 10
 """A file of up to this many bytes costs more in system calls than in bytes."""
@@ -108,8 +109,9 @@ class Copy:
         self._most_bytes = max(PAGE, settings.mode.request_max // 2) if settings.hashes else settings.mode.request_max
         self._small = min(SMALL, self._most_bytes)
         small_files = sum(job.file.size <= self._small for job in jobs)
-        self._sync_small = settings.mode.direct and small_files <= SYNCED_SMALL_FILES
-        self.synced = not jobs or (settings.mode.direct and (self._sync_small or not small_files))
+        mode = settings.mode
+        self._sync_small = mode.drop or (mode.direct and small_files <= SYNCED_SMALL_FILES)
+        self.synced = not jobs or (mode.synced and (self._sync_small or not small_files))
         self._destination = destination
         self._jobs = {job.number: job for job in jobs}
         self._parts = {job.number: self._part(job) for job in jobs if job.resumed or job.file.size > self._small}
@@ -181,6 +183,8 @@ class Copy:
             end = time.monotonic() + _GRACE
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
+            if self._hashers:
+                self._hashers.close()
             self._destination.in_use = bool(self._changing)
             if not any(thread.is_alive() for thread in threads):
                 for part in self._parts.values():
@@ -460,7 +464,7 @@ class Copy:
         self._begin_change()
         with self._change(file):
             part.open(self._journal)
-            self._journal.add(part.finish(sync=mode.direct, drop=mode.drop))
+            self._journal.add(part.finish(sync=mode.synced, drop=mode.drop))
             self._journal.flush()
         with self._lock:
             self._count_finished()

@@ -12,11 +12,11 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from modelfolder import manifest as manifests
-from modelfolder import names
+from modelfolder import names, pool
 from modelfolder.errors import Exit, FaststartError, destination_error
 from modelfolder.locks import acquire
 from modelfolder.patience import Patience
@@ -110,13 +110,17 @@ class Inventory:
     files: dict[bytes, os.stat_result] = field(default_factory=dict)
     folders: set[bytes] = field(default_factory=set)
 
-    def first_difference(self, source: Source) -> bytes | None:
-        """Return a path that is missing, too much, or no regular file of its size; None if all is as asked for."""
+    def first_difference(self, source: Source, records: Mapping[bytes, Record]) -> bytes | None:
+        """Return a path that is wrong; None if all is as asked for.
+
+        Wrong is what is missing, too much, no regular file of its size, or not as its record says, if it has one.
+        """
         wanted = {file.path: file.size for file in source.files}
         wrong = (wanted.keys() ^ self.files.keys()) | (source.folders ^ self.folders)
         for path in wanted.keys() & self.files.keys():
             status = self.files[path]
-            if not stat.S_ISREG(status.st_mode) or status.st_size != wanted[path]:
+            found = Record.of(status)
+            if not stat.S_ISREG(status.st_mode) or found.size != wanted[path] or records.get(path, found) != found:
                 wrong.add(path)
         return min(wrong, default=None)
 
@@ -414,17 +418,23 @@ def _allocate(fd: int, size: int) -> None:
             raise
 
 
-def _finish(fd: int, file: SourceFile, *, sync: bool, drop: bool) -> None:
-    """Give a whole file its mode and its mtime, if it lacks them; put it on disk and drop its pages, if asked to."""
+def _finish(fd: int, file: SourceFile, *, sync: bool, drop: bool) -> Record:
+    """Give a whole file its mode and its mtime, if it lacks them; put it on disk and drop its pages, if asked to.
+
+    Returns:
+        What it was before it was put on disk, which takes long: a later write makes it another.
+    """
     status, mode = os.fstat(fd), 0o644 | file.mode & 0o111
     if stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(fd, mode)
     if status.st_mtime_ns != file.mtime_ns:
         os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+    record = Record.of(os.fstat(fd))
     if sync or drop:
         os.fsync(fd)
     if drop:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    return record
 
 
 class Destination:
@@ -534,8 +544,10 @@ class Destination:
             OSError: that failed, or the file is another by now.
         """
         with self.opened(file.path, record, direct=False) as (fd, _):
-            _finish(fd, file, sync=sync, drop=drop)
-            return Record.of(os.fstat(fd))
+            kept = _finish(fd, file, sync=sync, drop=drop)
+            if Record.of(os.fstat(fd)) != kept:
+                raise OSError(errno.ESTALE, "has changed meanwhile")
+            return kept
 
     def remove_marker(self) -> None:
         """Let the destination no longer count as complete. Goes before any change of it.
@@ -559,12 +571,12 @@ class Destination:
                     _remove(name, self.work)
         for path in found.files.keys() - past.records.keys():
             patience.check()
-            with writing(path), self._parent(path) as (parent, name):
+            with writing(path), contextlib.suppress(FileNotFoundError), self._parent(path) as (parent, name):
                 os.unlink(name, dir_fd=parent)
         # In the order of their bytes a folder comes before all that lies in it.
         for path in sorted(found.folders - source.folders, reverse=True):
             patience.check()
-            with writing(path), self._parent(path) as (parent, name):
+            with writing(path), contextlib.suppress(FileNotFoundError), self._parent(path) as (parent, name):
                 self._forget(path)
                 os.rmdir(name, dir_fd=parent)
         for path in sorted(source.folders):
@@ -578,21 +590,22 @@ class Destination:
                     os.close(folder)
 
     @contextlib.contextmanager
-    def journal(self, identity: Identity, past: Past, *, sync: bool) -> Iterator[Journal]:
+    def journal(self, identity: Identity, past: Past, patience: Patience, *, sync: bool) -> Iterator[Journal]:
         """Begin a journal with what is known already; the old one stays until the new one is whole.
 
         Args:
             identity: what the copy is about.
             past: what is known already.
+            patience: tells when to stop, while parts are put on disk.
             sync: whether that is on disk before the old journal goes, and the new one says so.
 
         Raises:
             OSError: it cannot be written.
+            FaststartError: 143, SIGTERM.
         """
         start = state.journal_start(identity, past)
         if sync:
-            for number in past.parts:
-                _fsync_and_close(os.open(_part_name(number), _OLD_FILE, dir_fd=self.work))
+            pool.each(past.parts, self._sync_part, patience)
             start += state.mark_line(0) + state.synced_line(0)
         self._replace(self.work, _JOURNAL, start, sync=sync)
         journal = Journal(os.open(_JOURNAL, _APPENDED_FILE, 0o644, dir_fd=self.work))
@@ -601,6 +614,9 @@ class Destination:
             journal.flush()
         finally:
             journal.close()
+
+    def _sync_part(self, number: int) -> None:
+        _fsync_and_close(os.open(_part_name(number), _OLD_FILE, dir_fd=self.work))
 
     def sync_folders(self, source: Source) -> None:
         """Let all names survive a crash of the node: the files' own and those in the journal's folder.
@@ -648,6 +664,15 @@ class Destination:
             OSError: it cannot be written.
         """
         self._replace(self.work, _PROGRESS, data)
+
+    def remove_progress(self) -> None:
+        """Take back what an earlier owner said about its copy.
+
+        Raises:
+            FaststartError: 7 or 9, it cannot be removed.
+        """
+        with writing(self.root), contextlib.suppress(FileNotFoundError):
+            os.unlink(_PROGRESS, dir_fd=self.work)
 
     def write_report(self, data: bytes) -> None:
         """Write report.json.

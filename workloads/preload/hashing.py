@@ -10,10 +10,11 @@ from collections import deque
 
 
 class Hashers:
-    """Threads that hash, for digests of any number; they are daemons, and wait for work until the program ends."""
+    """Threads that hash, for digests of any number; they are daemons, and wait for work until `close`."""
 
     def __init__(self, threads: int):
-        self._todo: queue.SimpleQueue[Digest] = queue.SimpleQueue()
+        self._threads = threads
+        self._todo: queue.SimpleQueue[Digest | None] = queue.SimpleQueue()
         for _ in range(threads):
             threading.Thread(target=self._work, daemon=True).start()
 
@@ -21,9 +22,14 @@ class Hashers:
         """Begin a digest of nothing."""
         return Digest(self._todo)
 
+    def close(self) -> None:
+        """Let the threads end once they have done what was added so far."""
+        for _ in range(self._threads):
+            self._todo.put(None)
+
     def _work(self) -> None:
-        while True:
-            self._todo.get().work()
+        while digest := self._todo.get():
+            digest.work()
 
 
 class Digest:
@@ -33,7 +39,7 @@ class Digest:
         seconds: how long all of it took so far.
     """
 
-    def __init__(self, todo: queue.SimpleQueue[Digest]):
+    def __init__(self, todo: queue.SimpleQueue[Digest | None]):
         self.seconds = 0.0
         self._hash = hashlib.sha256()
         self._todo = todo

@@ -44,6 +44,11 @@ class Mode:
     reason: str
 
     @property
+    def synced(self) -> bool:
+        """Say whether a file is put on disk when it is whole."""
+        return self.direct or self.drop
+
+    @property
     def name(self) -> str:
         """Return the mode's name on the command line."""
         return "direct" if self.direct else "buffered"

@@ -93,7 +93,7 @@ it is wrong; without published hashes it is copied. Files become 0644, links are
 resolved; the source must not change meanwhile.
 
 Example
-  PYTHONPATH=/opt/faststart python3 -S -m preload \\
+  python3 -S /opt/faststart/start.py preload \\
       /fsx/models/qwen3/r1 /models/current --require-local-disk
 """
 

@@ -47,12 +47,18 @@ def main(
         nonlocal asked
         asked = options.parse(arguments)
         _allow_open_files(FILES_PER_STREAM * asked.parallel)
+        # A pod that was started again after a reset of its node has the uid that it had, and what it left.
+        take_back(asked)
         run(asked, around, result)
 
     def after(patience: Patience) -> None:
-        if asked and asked.stay and not asked.plan and result.code == Exit.DONE:
-            while not patience.stopped:
+        if asked:
+            while asked.stay and not asked.plan and result.code == Exit.DONE and not patience.stopped:
                 sleep(_STAY_SECONDS)
+            take_back(asked)
+
+    def take_back(asked: Options) -> None:
+        if asked.stay and not asked.plan:
             remove_run(os.path.abspath(asked.destination), asked.stay)
 
     result = Report()

@@ -6,21 +6,25 @@ verified less than is asked for now, the journal is torn. To read it here costs 
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import stat
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from modelfolder import pool
+from modelfolder import pool, structure
 from modelfolder.patience import Patience
 from modelfolder.processor import processors
 from modelfolder.source import Source, SourceFile
+from preload import state
 from preload.buffers import page_buffer
-from preload.copier import SMALL, SYNCED_SMALL_FILES
-from preload.destination import Destination, Inventory
-from preload.mode import Mode
+from preload.copier import SMALL, SYNCED_SMALL_FILES, TINY, Settings
+from preload.destination import Destination, Inventory, Journal
 from preload.state import PAGE, Past, Record
 
 PIECE = 64 << 20
@@ -54,32 +58,6 @@ def threads(most: int) -> int:
     return min(most, max(4, 2 * processors()))
 
 
-def whole(
-    possible: Sequence[Doubt],
-    destination: Destination,
-    mode: Mode,
-    most_threads: int,
-    patience: Patience,
-    tick: Callable[[int], None],
-) -> Past:
-    """Hold files against their hashes, and return the records of those that are whole; the first wrong block ends one.
-
-    What cannot be read counts as not whole: it is copied again, which says why if that fails, too.
-
-    Args:
-        possible: the files.
-        destination: where they lie; those that are whole get their mode and mtime.
-        mode: whether to read around the page cache.
-        most_threads: how many threads there may be.
-        patience: tells when to stop.
-        tick: told from the threads how many more bytes were read, or need not be.
-
-    Raises:
-        FaststartError: 143, SIGTERM.
-    """
-    return _Recheck(destination, mode, patience, tick).run(possible, threads(most_threads))
-
-
 class _Piece(NamedTuple):
     """Some blocks of a file, one after the other."""
 
@@ -87,45 +65,108 @@ class _Piece(NamedTuple):
     first: int
     end: int
 
+    @property
+    def step(self) -> int:
+        return self.doubt.file.listed.block_bytes
 
-@dataclass(frozen=True)
-class _Recheck:
-    destination: Destination
-    mode: Mode
-    patience: Patience
-    tick: Callable[[int], None]
+    @property
+    def bytes(self) -> int:
+        return min(self.end * self.step, self.doubt.file.size) - self.first * self.step
 
-    def run(self, possible: Sequence[Doubt], number: int) -> Past:
-        wrong: set[bytes] = set()
-        past = Past()
 
-        def read(piece: _Piece) -> None:
-            path = piece.doubt.file.path
-            try:
-                fits = path not in wrong and self._fits(piece)
-            except OSError:
-                fits = False
+class Recheck:
+    """Holds files against their hashes. `run` may be called once.
+
+    Attributes:
+        past: the records of those that are whole.
+        verify_seconds: time that threads spent on reading and hashing, all together.
+    """
+
+    def __init__(
+        self,
+        possible: Sequence[Doubt],
+        destination: Destination,
+        journal: Journal,
+        settings: Settings,
+        patience: Patience,
+        tick: Callable[[int], None],
+    ):
+        """Take what is to be checked.
+
+        Args:
+            possible: the files.
+            destination: where they lie; those that are whole get their mode and mtime.
+            journal: gets a line for each that is whole, as soon as that is known.
+            settings: how the copy is made: files are read, and put on disk, as it does.
+            patience: tells when to stop.
+            tick: told from the threads how many more bytes were read, or need not be.
+        """
+        self.past = Past()
+        self.verify_seconds = 0.0
+        self._possible = possible
+        self._destination = destination
+        self._journal = journal
+        self._settings = settings
+        self._patience = patience
+        self._tick = tick
+        self._pieces = {doubt.file.path: _pieces(doubt) for doubt in possible}
+        self._left = Counter({path: len(pieces) for path, pieces in self._pieces.items()})
+        self._wrong: set[bytes] = set()
+        self._lock = threading.Lock()
+        self._changing: set[int] = set()  # threads that change the destination
+        small = sum(doubt.file.size <= SMALL for doubt in possible)
+        self._sync_small = settings.mode.drop or small <= SYNCED_SMALL_FILES
+
+    def run(self) -> None:
+        """Check all files; the first wrong block ends one.
+
+        What cannot be read counts as wrong: it is copied again, which says why if that fails, too.
+
+        Raises:
+            FaststartError: 143, SIGTERM.
+        """
+        tiny = [doubt.file.size <= TINY for doubt in self._possible]
+        try:
+            for small_calls, number in ((True, None), (False, threads(self._settings.streams))):
+                chosen = [doubt for doubt, is_tiny in zip(self._possible, tiny, strict=True) if is_tiny == small_calls]
+                pieces = [piece for doubt in chosen for piece in self._pieces[doubt.file.path]]
+                pool.each(pieces, self._check, self._patience, number)
+        finally:
+            self._destination.in_use = bool(self._changing)
+
+    def _check(self, piece: _Piece) -> None:
+        path = piece.doubt.file.path
+        began = time.monotonic()
+        try:
+            fits = path not in self._wrong and self._fits(piece)
+        except OSError:
+            fits = False
+        with self._lock:
+            self.verify_seconds += time.monotonic() - began
+            self._left[path] -= 1
             if not fits:
-                wrong.add(path)
-            self.tick(min(piece.end * _step(piece), piece.doubt.file.size) - piece.first * _step(piece))
+                self._wrong.add(path)
+            whole = not self._left[path] and path not in self._wrong
+        if whole:
+            self._keep(piece.doubt)
+        self._tick(piece.bytes)
 
-        def keep(doubt: Doubt) -> None:
-            path, small = doubt.file.path, doubt.file.size <= SMALL
-            try:
-                sync = not small or sync_small
-                past.records[path] = self.destination.keep(doubt.file, doubt.record, sync=sync, drop=self.mode.drop)
-            except OSError:
-                return
+    def _keep(self, doubt: Doubt) -> None:
+        path, mode = doubt.file.path, self._settings.mode
+        sync = mode.synced and (doubt.file.size > SMALL or self._sync_small)
+        self._changing.add(threading.get_ident())
+        try:
+            record = self._destination.keep(doubt.file, doubt.record, sync=sync, drop=mode.drop)
+        except OSError:
+            return
+        finally:
+            self._changing.discard(threading.get_ident())
+        self._journal.add(state.whole_line(path, record, synced=sync))
+        self._journal.flush()
+        with self._lock:
+            self.past.records[path] = record
             if sync:
-                past.synced.add(path)
-
-        small = [doubt for doubt in possible if doubt.file.size <= SMALL]
-        sync_small = len(small) <= SYNCED_SMALL_FILES
-        pool.each([piece for doubt in small for piece in _pieces(doubt)], read, self.patience)
-        large = [piece for doubt in possible if doubt.file.size > SMALL for piece in _pieces(doubt)]
-        pool.each(large, read, self.patience, number)
-        pool.each([doubt for doubt in possible if doubt.file.path not in wrong], keep, self.patience)
-        return past
+                self.past.synced.add(path)
 
     def _fits(self, piece: _Piece) -> bool:
         """Say whether each block has its hash.
@@ -134,17 +175,16 @@ class _Recheck:
             OSError: it cannot be read.
         """
         file, record = piece.doubt
-        step = _step(piece)
-        buffer = page_buffer(min(self.mode.request, -(-file.size // PAGE) * PAGE))
-        with self.destination.opened(file.path, record, direct=self.mode.direct) as (fd, _):
+        buffer = page_buffer(min(self._settings.mode.request, -(-file.size // PAGE) * PAGE))
+        with self._destination.opened(file.path, record, direct=self._settings.mode.direct) as (fd, _):
             for number in range(piece.first, piece.end):
                 digest = hashlib.sha256()
-                at, end = number * step, min((number + 1) * step, file.size)
+                at, end = number * piece.step, min((number + 1) * piece.step, file.size)
                 while at < end:
-                    self.patience.check()
+                    self._patience.check()
                     # Around the page cache whole pages are asked for; the last ones of a file come short.
-                    count = min(os.preadv(fd, [buffer[: -(-(end - at) // PAGE) * PAGE]], at), end - at)
-                    if not count:
+                    count = min(_read(fd, buffer[: -(-(end - at) // PAGE) * PAGE], at), end - at)
+                    if not count or (not at and self._settings.pointers and structure.is_pointer(file, buffer)):
                         return False
                     digest.update(buffer[:count])
                     at += count
@@ -153,8 +193,15 @@ class _Recheck:
         return True
 
 
-def _step(piece: _Piece) -> int:
-    return piece.doubt.file.listed.block_bytes
+def _read(fd: int, buffer: memoryview, at: int) -> int:
+    try:
+        return os.preadv(fd, [buffer], at)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # A file system that takes O_DIRECT and not these offsets or lengths.
+        fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+        return os.preadv(fd, [buffer], at)
 
 
 def _pieces(doubt: Doubt) -> list[_Piece]:

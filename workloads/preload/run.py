@@ -21,6 +21,7 @@ from preload.copier import Copy, Job, Settings, require_unchanged
 from preload.destination import (
     Destination,
     Inventory,
+    Journal,
     locked,
     nearest_existing,
     part_status,
@@ -203,6 +204,7 @@ class _Task:
             self.report.message = f"already complete: {len(self.source.files)} files, {size(self.source.total_bytes)}"
             return
         destination.remove_marker()
+        destination.remove_progress()
         with self.report.phase("plan"):
             self._require_possible(now)
         self._say_running(destination)
@@ -288,25 +290,26 @@ class _Task:
         doubts = recheck.doubts(self.source, now.found, now.past)
         if not doubts:
             return now
-        total = sum(doubt.file.size for doubt in doubts)
+        total, threads = sum(doubt.file.size for doubt in doubts), recheck.threads(self.options.parallel)
         self.around.say(f"{len(doubts)} files, {size(total)}, lie here and may be whole: held against their hashes")
         progress = Progress(total, self.around.say, self.around.draw, done="checked")
         lock = threading.Lock()
-        number = self.options.parallel
         done = 0
 
         def tick(count: int) -> None:
             nonlocal done
             with lock:
                 done += count
-                progress.update(done, recheck.threads(number))
+                progress.update(done, threads)
 
-        began = time.monotonic()
-        with self.report.phase("recheck"):
-            past = recheck.whole(doubts, destination, self.mode, number, self.around.patience, tick)
-        self.report.verify_seconds += time.monotonic() - began
-        self.around.say(f"{len(past.records)} of {len(doubts)} files are whole")
-        return now.with_records(past, self.source)
+        with self.report.phase("recheck"), self._journal(destination, now.past) as journal:
+            check = recheck.Recheck(doubts, destination, journal, self._settings, self.around.patience, tick)
+            try:
+                check.run()
+            finally:
+                self.report.verify_seconds += check.verify_seconds
+        self.around.say(f"{len(check.past.records)} of {len(doubts)} files are whole")
+        return now.with_records(check.past, self.source)
 
     def _check(self) -> None:
         """Hold the source's files against what they say about themselves."""
@@ -341,11 +344,8 @@ class _Task:
         source, options, report, patience = self.source, self.options, self.report, self.around.patience
         missing = sum(map(_missing, jobs))
         report.resumed_bytes = source.total_bytes - missing
-        settings = Settings(self.mode, options.parallel, options.verify != "none", options.verify == "sha256")
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(writing(self.root))
-            journal = stack.enter_context(destination.journal(self.identity, now.past, sync=self.mode.direct))
-            copy = Copy(jobs, destination, journal, settings, patience)
+        with self._journal(destination, now.past) as journal:
+            copy = Copy(jobs, destination, journal, self._settings, patience)
             report.streams = copy.streams
             self._say_start(len(jobs), missing, copy.streams)
             began = time.monotonic()
@@ -360,7 +360,8 @@ class _Task:
             if source.manifest.origin == "scanned":
                 pool.each(source.files, lambda file: require_unchanged(file, patience), patience)
             if options.verify != "none":
-                wrong = take_inventory(destination.root, patience).first_difference(source)
+                records = state.read_journal(read_journal(destination.root), self.identity).records
+                wrong = take_inventory(destination.root, patience).first_difference(source, records)
                 if wrong is not None:
                     raise FaststartError(Exit.DAMAGED, "is not as it was copied: something else writes there", wrong)
             synced = copy.synced and now.past.synced == now.past.records.keys()
@@ -372,6 +373,19 @@ class _Task:
             f"complete: {len(source.files)} files, {size(report.copied_bytes)} copied in"
             f" {report.copy_seconds:.1f} s, {size(report.rate)}/s{resumed}"
         )
+
+    @property
+    def _settings(self) -> Settings:
+        verify = self.options.verify
+        return Settings(self.mode, self.options.parallel, verify != "none", verify == "sha256")
+
+    @contextlib.contextmanager
+    def _journal(self, destination: Destination, past: Past) -> Iterator[Journal]:
+        with (
+            writing(self.root),
+            destination.journal(self.identity, past, self.around.patience, sync=self.mode.direct) as journal,
+        ):
+            yield journal
 
     def _say_start(self, files: int, missing: int, streams: int) -> None:
         how = f"{self.mode.name} writes: {self.mode.reason}"
