@@ -15,7 +15,7 @@ LAYERS = [
     {"infra.network", "infra.cluster", "infra.namespaces"},
     {"infra.node_groups", "infra.storage"},
     {"infra.plugins"},
-    {"workloads.programs"},
+    {"workloads.programs", "workloads.start"},
     {"workloads.model_server", "workloads.published_model"},
     {"workloads.next_commands"},
     {"__main__"},

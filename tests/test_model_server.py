@@ -98,7 +98,7 @@ def test_preload_copies_from_the_read_only_claim_to_the_node_s_disk(server: Rend
     claim = server.volumes["models"]["persistentVolumeClaim"]
 
     assert server.preload["name"] == "preload"
-    assert server.preload["command"] == ["python3", "-S", "-m", "preload"]
+    assert server.preload["command"] == ["python3", "-S", "/opt/faststart/start.py", "preload"]
     assert claim == {"claimName": "faststart-models-ro", "readOnly": True}
     assert server.mounts(server.preload)["/fsx"]["readOnly"] is True
     assert server.mounts(server.preload)["/models/current"]["name"] == "scratch"
@@ -143,15 +143,30 @@ def test_preload_runs_the_program_that_its_config_map_carries(server: Rendered) 
     environment = {one["name"]: one["value"] for one in server.preload["env"]}
 
     assert config_map["name"] == carried["metadata"]["name"] == "faststart-preload"
-    assert {item["key"] for item in config_map["items"]} == data.keys()
-    assert {item["path"] for item in config_map["items"]} >= {"preload/__main__.py", "modelfolder/__init__.py"}
-    assert all(item["path"] == item["key"].replace(".", "/", 1) for item in config_map["items"])
-    assert environment["PYTHONPATH"] == "/opt/faststart"
+    assert data.keys() >= {"start.py", "preload.__main__.py", "modelfolder.__init__.py"}
+    assert config_map.keys() == {"name"}, "a pod that names files is another pod with each new one, and rolls"
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert server.mounts(server.preload)["/opt/faststart"]["readOnly"] is True
 
 
 def test_a_program_fits_in_a_config_map() -> None:
     assert sum(len(text.encode()) for text in programs.config_map_data("preload").values()) < 256 * 1024
+
+
+def test_a_roll_of_the_nodes_evicts_one_pod_of_a_server_with_several_at_a_time(server: Rendered) -> None:
+    name = f"faststart-{server.server}"
+    found = [
+        one.inputs["spec"]
+        for one in server.run.of("kubernetes:policy/v1:PodDisruptionBudget")
+        if one.inputs["metadata"]["name"] == name
+    ]
+
+    if server.config.replicas < 2:
+        assert not found, "a budget of one pod would hold up each roll, and save nothing"
+        return
+    (budget,) = found
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    assert budget["selector"] == server.spec["selector"]
 
 
 def test_vllm_reads_only_the_copy_and_has_no_mount_of_lustre(server: Rendered) -> None:

@@ -36,10 +36,9 @@ def mounted(stack: recording.Recording, server: Any, folder: Path) -> Path:
         for one in stack.of("kubernetes:core/v1:ConfigMap")
         if one.inputs["metadata"]["name"] == name and one.inputs["metadata"]["namespace"] == "models"
     ]
-    for item in volume["configMap"]["items"]:
-        path = folder / item["path"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(data[item["key"]], encoding="utf-8")
+    folder.mkdir()
+    for key, text in data.items():
+        (folder / key).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -57,13 +56,13 @@ def test_what_a_pod_mounts_copies_a_model_with_the_arguments_that_the_pod_gives(
         translated: dict[str, str] = {
             container["args"][0]: str(source),
             container["args"][1]: str(destination),
-            environment["PYTHONPATH"]: str(program),
             "/dev/termination-log": str(log),
+            programs.START_PATH: str(program / "start.py"),
         }
         given: list[str] = [one for one in container["args"] if one != "--require-local-disk"]
         arguments = [translated.get(one, one) for one in given]
-        environment = {name: translated.get(value, value) for name, value in environment.items()}
-        ended = run([sys.executable, *container["command"][1:], *arguments], **environment)
+        started: list[str] = container["command"][1:]
+        ended = run([sys.executable, *(translated.get(one, one) for one in started), *arguments], **environment)
         assert (ended.returncode, json.loads(log.read_text())["code"]) == (0, 0), ended.stderr
         assert tree(destination) == tree(source)
         assert not list(program.rglob("__pycache__"))
@@ -80,8 +79,27 @@ def test_the_one_file_has_the_same_bytes_each_time_and_holds_what_the_pods_get(t
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     with zipfile.ZipFile(tmp_path / "one") as archive:
         held = {name.replace("/", "."): archive.read(name).decode() for name in archive.namelist()}
-    del held["__main__.py"]
-    assert held == programs.config_map_data("preload")
+    in_pods = programs.config_map_data("preload")
+    del held["__main__.py"], in_pods["start.py"]
+    assert held == in_pods
+
+
+def test_what_starts_a_program_in_a_pod_finds_its_files_alone(tmp_path):
+    files = {
+        "program.__init__.py": "",
+        "program.__main__.py": "import sys, json\nfrom program.inner import value\nprint(value, sys.argv, __name__)",
+        "program.inner.py": "from program import more\nvalue = more.VALUE",
+        "program.more.py": "VALUE = 7",
+        "json.more.py": "raise AssertionError",
+    }
+    write(tmp_path, {key: text.encode() for key, text in files.items()})
+    start = tmp_path / "start.py"
+    start.write_text(programs.config_map_data("preload")["start.py"])
+    ended = run([sys.executable, "-S", str(start), "program", "--flag", "x"])
+    assert ended.stdout == f"7 {[str(tmp_path / 'program.__main__.py'), '--flag', 'x']} __main__\n", ended.stderr
+    ended = run([sys.executable, "-S", str(start), "nothing"])
+    assert ended.returncode == 1
+    assert "No module named nothing" in ended.stderr
 
 
 def test_the_one_file_runs_by_itself_and_copies(tmp_path):

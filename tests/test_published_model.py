@@ -149,12 +149,11 @@ def config_maps(stack: Recording, namespace: str) -> dict[str, dict[str, str]]:
 def program(stack: Recording, job: Registered, folder: Path) -> Path:
     """Write what the kubelet would mount as a Job's program; return where."""
     (volume,) = [one["projected"] for one in pod(job)["volumes"] if "projected" in one]
+    folder.mkdir()
     for source in volume["sources"]:
-        data = config_maps(stack, "faststart-system")[source["configMap"]["name"]]
-        for item in source["configMap"]["items"]:
-            path = folder / item["path"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(data[item["key"]], encoding="utf-8")
+        for key, text in config_maps(stack, "faststart-system")[source["configMap"]["name"]].items():
+            assert not (folder / key).exists(), "no two programs have one key"
+            (folder / key).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -173,9 +172,10 @@ def test_what_a_job_mounts_publishes_a_model_with_the_arguments_that_the_job_giv
     environment = {one["name"]: one["value"] for one in container(job)["env"]}
     given = [one.replace("/fsx", str(tmp_path / "fsx")) for one in container(job)["args"]]
     given[given.index("/dev/termination-log")] = str(tmp_path / "log")
+    assert container(job)["command"] == ["python3", "/opt/faststart/start.py", "publish"]
     ended = subprocess.run(
-        [sys.executable, *container(job)["command"][1:], *given],
-        env={**environment, "PATH": os.environ["PATH"], "PYTHONPATH": str(mounted), "HOME": str(tmp_path)},
+        [sys.executable, mounted / "start.py", "publish", *given],
+        env={**environment, "PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

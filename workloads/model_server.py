@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 
 from infra import images, sizing
 from infra.instance_types import GIB, InstanceType
-from infra.namespaces import MODEL_SERVER_ACCOUNT, MODELS_NAMESPACE, PRELOAD_PROGRAM
+from infra.namespaces import MODEL_SERVER_ACCOUNT, MODELS_NAMESPACE
 from infra.node_groups import GPU_TAINT, NODE_GROUP_LABEL
 from infra.settings import ModelServerSettings, ModelSettings
 from infra.storage import MOUNT_PATH as LUSTRE_MOUNT_PATH
@@ -109,6 +109,18 @@ class ModelServer(pulumi.ComponentResource):
                 )
             ),
         )
+        if settings.replicas > 1:
+            # A roll of the nodes drains one after the other, and asks nothing of pods but this.
+            k8s.policy.v1.PodDisruptionBudget(
+                f"{name}-budget",
+                metadata={"name": self.object_name, "namespace": MODELS_NAMESPACE, "labels": labels},
+                spec={
+                    "max_unavailable": 1,
+                    "selector": {"match_labels": selector},
+                    "unhealthy_pod_eviction_policy": "AlwaysAllow",
+                },
+                opts=child,
+            )
         service = k8s.core.v1.Service(
             f"{name}-service",
             metadata=metadata,
@@ -150,7 +162,7 @@ def _preload(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
     return {
         "name": "preload",
         "image": images.applied(args.settings.image),
-        "command": ["python3", "-S", "-m", "preload"],
+        "command": ["python3", "-S", programs.START_PATH, "preload"],
         "args": [
             args.model_path,
             MODEL_PATH,
@@ -170,7 +182,8 @@ def _preload(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
             "--termination-log",
             "/dev/termination-log",
         ],
-        "env": _env({"PYTHONPATH": programs.MOUNT_PATH, "PYTHONDONTWRITEBYTECODE": "1"}),
+        # CUDA images ask for all GPUs of the node; NVIDIA's runtime gives them to a container that requests none.
+        "env": _env({"PYTHONDONTWRITEBYTECODE": "1", "NVIDIA_VISIBLE_DEVICES": "void"}),
         "resources": {"requests": _requests(args)},
         "security_context": {**_restricted(), "read_only_root_filesystem": True},
         "volume_mounts": [
@@ -236,15 +249,14 @@ def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
 
 
 def _volumes(args: ModelServerArgs) -> list[k8s.core.v1.VolumeArgsDict]:
-    (files,) = programs.mounted("preload").values()
-    items: list[k8s.core.v1.KeyToPathArgsDict] = [{"key": key, "path": path} for key, path in files]
+    (program,) = programs.mounted("preload")
     shared_memory_gib = sizing.shared_memory_gib(args.instance_type)
     return [
         {"name": "models", "persistent_volume_claim": {"claim_name": args.claim_name, "read_only": True}},
         {"name": "scratch", "empty_dir": {"size_limit": f"{sizing.copy_space_gib(args.model.size_gib)}Gi"}},
         {"name": "cache", "empty_dir": {"size_limit": f"{sizing.SERVER_FILES_GIB}Gi"}},
         {"name": "shared-memory", "empty_dir": {"medium": "Memory", "size_limit": f"{shared_memory_gib}Gi"}},
-        {"name": "program", "config_map": {"name": PRELOAD_PROGRAM, "items": items}},
+        {"name": "program", "config_map": {"name": program}},
     ]
 
 

@@ -8,10 +8,13 @@ import zipfile
 from pathlib import Path
 
 MOUNT_PATH = "/opt/faststart"
+START_PATH = f"{MOUNT_PATH}/start.py"
+"""Runs the program whose name is its first argument."""
 
 # The packages in each program's ConfigMap, and the programs whose ConfigMaps are mounted for it.
 _PACKAGES = {"preload": ("preload", "modelfolder"), "publish": ("publish",)}
 _MOUNTED = {"preload": ("preload",), "publish": ("publish", "preload")}
+_STARTS = "preload"  # whose ConfigMap has start.py, for it is mounted for all
 
 
 def config_map_name(program: str) -> str:
@@ -20,7 +23,7 @@ def config_map_name(program: str) -> str:
 
 
 def config_map_data(program: str) -> dict[str, str]:
-    """What a program's ConfigMap holds, by key `<package>.<file>`: at most 256 KiB.
+    """What a program's ConfigMap holds, by key `<package>.<file>`, and `start.py`: at most 256 KiB.
 
     Args:
         program: The program's package under `workloads/`.
@@ -28,17 +31,18 @@ def config_map_data(program: str) -> dict[str, str]:
     Returns:
         Text by key, in a fixed order.
     """
-    return {f"{path.parent.name}.{path.name}": path.read_text(encoding="utf-8") for path in _files(program)}
+    files = {f"{path.parent.name}.{path.name}": path for path in _files(program)}
+    if program == _STARTS:
+        files["start.py"] = Path(__file__).with_name("start.py")
+    return {key: path.read_text(encoding="utf-8") for key, path in files.items()}
 
 
-def mounted(program: str) -> dict[str, list[tuple[str, str]]]:
-    """What is mounted at `MOUNT_PATH` to run a program: names of ConfigMaps, and of each (key, path) of its files."""
-    return {
-        config_map_name(one): [
-            (f"{path.parent.name}.{path.name}", f"{path.parent.name}/{path.name}") for path in _files(one)
-        ]
-        for one in _MOUNTED[program]
-    }
+def mounted(program: str) -> list[str]:
+    """Names of the ConfigMaps that are mounted at `MOUNT_PATH`, whole and flat, to run a program.
+
+    No pod names a file of them: with each new one it would be another pod, and roll.
+    """
+    return [config_map_name(one) for one in _MOUNTED[program]]
 
 
 def write_archive(program: str, target: Path) -> None:

@@ -86,6 +86,7 @@ class PublishedModel(pulumi.ComponentResource):
             "action": "Ignore",
             "on_pod_conditions": [{"type": "DisruptionTarget", "status": "True"}],
         }
+        patience = f"{sizing.publish_seconds(settings.size_gib)}s"
         self.job = k8s.batch.v1.Job(
             f"{name}-publish",
             metadata={
@@ -103,7 +104,8 @@ class PublishedModel(pulumi.ComponentResource):
                 pulumi.ResourceOptions(
                     depends_on=identity,
                     replace_on_changes=["spec"],
-                    custom_timeouts=pulumi.CustomTimeouts(create=f"{sizing.publish_seconds(settings.size_gib)}s"),
+                    # An update is what waits on for a Job that an interrupted `up` has made.
+                    custom_timeouts=pulumi.CustomTimeouts(create=patience, update=patience),
                 )
             ),
         )
@@ -217,7 +219,6 @@ def publisher_pod(
 def _publish(arguments: Sequence[str], region: str, token_secret: str | None) -> k8s.core.v1.ContainerArgsDict:
     """Publishes; without a memory limit, which would throw out pages that are hashed a moment later."""
     env = {
-        "PYTHONPATH": programs.MOUNT_PATH,
         "PYTHONDONTWRITEBYTECODE": "1",
         "AWS_DEFAULT_REGION": region,  # as boto3 reads it; no pod reaches the metadata service past hop limit 1
         "HOME": _TEMPORARY_PATH,
@@ -236,7 +237,7 @@ def _publish(arguments: Sequence[str], region: str, token_secret: str | None) ->
     return {
         "name": "publish",
         "image": images.applied(versions.VLLM_IMAGE),
-        "command": ["python3", "-m", "publish"],
+        "command": ["python3", programs.START_PATH, "publish"],
         "termination_message_policy": "FallbackToLogsOnError",  # for a crash, which writes none
         "args": list(arguments),
         "env": [{"name": key, "value": value} for key, value in env.items()],
@@ -275,8 +276,7 @@ def _arguments(name: str, settings: ModelSettings) -> list[str]:
 
 def _volumes(claim_name: pulumi.Input[str], token_secret: str | None) -> list[k8s.core.v1.VolumeArgsDict]:
     program: list[k8s.core.v1.VolumeProjectionArgsDict] = [
-        {"config_map": {"name": name, "items": [{"key": key, "path": path} for key, path in items]}}
-        for name, items in programs.mounted("publish").items()
+        {"config_map": {"name": name}} for name in programs.mounted("publish")
     ]
     volumes: list[k8s.core.v1.VolumeArgsDict] = [
         {"name": "models", "persistent_volume_claim": {"claim_name": claim_name}},
