@@ -169,7 +169,10 @@ def add_on(
     opts: pulumi.ResourceOptions,
     pod_identity: aws.eks.AddonPodIdentityAssociationArgsDict | None = None,
 ) -> aws.eks.Addon:
-    """An EKS add-on in the version that AWS recommends for the cluster's."""
+    """An EKS add-on in the version that AWS recommends for the cluster's when it is made.
+
+    README, "A roll of the nodes", says how it gets another.
+    """
     return aws.eks.Addon(
         name,
         addon_name=add_on_name,

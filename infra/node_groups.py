@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
+from infra import sizing
 from infra.cluster import add_on
 from infra.iam import service_role
 from infra.instance_types import InstanceType
@@ -291,5 +292,12 @@ def _node_group(
         node_repair_config={"enabled": True},
         labels=labels,
         taints=taints,
-        opts=opts.merge(pulumi.ResourceOptions(depends_on=[wires.role])),
+        opts=opts.merge(
+            pulumi.ResourceOptions(
+                depends_on=[wires.role],
+                custom_timeouts=pulumi.CustomTimeouts(
+                    create="60m", update=f"{sizing.node_roll_minutes(size.max)}m", delete="60m"
+                ),
+            )
+        ),
     )

@@ -191,11 +191,19 @@ class AwsSettings(BaseModel):
     )
     default_tags: dict[str, dict[str, str]] = Field(
         default={},
-        description="Tags of everything, also of what launch templates make: `tags: {name: value}`.",
+        description="Tags of everything, also of what launch templates make: `tags: {name: value}`. A change rolls all "
+        "nodes, one after the other: copies on their NVMe are lost, and they come with the AMI of the day.",
     )
     assume_roles: list[dict[str, Any]] = Field(
         default=[], description="The deploy role, as `[{roleArn: ...}]`: see `cluster.access.deployRole`."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_profile(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("profile") is not None:
+            raise _refuse("it does not reach the Kubernetes provider; remove it, and export AWS_PROFILE", "profile")
+        return values
 
     @property
     def tags(self) -> dict[str, str]:
@@ -224,7 +232,8 @@ class NetworkSettings(Section):
 
     cidr: str = Field(default="10.20.0.0/16", description="IPv4 range of the VPC: a private one, /16 to /20.")
     zones: list[str] = Field(
-        description="Availability zones with a private subnet each; EKS wants at least two (names end in a to g)."
+        description="Availability zones with a private subnet each; EKS wants at least two (names end in a to g), and "
+        "takes no other once the cluster stands: name each that may ever be the data zone."
     )
     data_zone: str = Field(
         description="The one of `zones` where GPU nodes and Lustre meet: EFA works inside one zone only."
@@ -403,7 +412,10 @@ class NodeGroupSettings(Section):
         description="EC2 type with GPUs and local NVMe.",
         json_schema_extra={"values": ", ".join(f"`{name}`" for name in GPU_TYPES)},
     )
-    capacity: Literal["onDemand", "spot"] = Field(default="onDemand", description="How the instances are bought.")
+    capacity: Literal["onDemand", "spot"] = Field(
+        default="onDemand",
+        description="How the instances are bought; on demand, an open capacity reservation in the data zone is used.",
+    )
     size: SizeSettings = Field(description="How many.")
     efa: Flag | None = Field(
         default=None,

@@ -169,7 +169,16 @@ def roll_out_seconds(model_gib: int, file_system_mib_per_second: int, pods: int,
     return max(one * pods, progress_deadline_seconds(model_gib, file_system_mib_per_second, pods))
 
 
-# Which eighth of the VPC a zone's subnets take: by the zone's letter, so that adding or reordering zones moves none.
+def node_roll_minutes(nodes: int) -> int:
+    """Minutes after which an update of a node group is given up: 30, and for each node, one after the other, 30 more.
+
+    A node's pods have 15 minutes to leave (https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html);
+    the end of a p5 node and the start of the next are a guess of ours.
+    """
+    return 30 + 30 * nodes
+
+
+# Which eighth of the VPC a zone's subnets take: by the zone's letter, so that reordering zones moves none.
 ZONE_LETTERS = "abcdefg"
 
 

@@ -257,6 +257,8 @@ def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.Resourc
             },
         },
         opts=opts.merge(
-            pulumi.ResourceOptions(replace_on_changes=["spec"], custom_timeouts=pulumi.CustomTimeouts(create="15m"))
+            pulumi.ResourceOptions(
+                replace_on_changes=["spec"], custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m")
+            )
         ),
     )

@@ -375,6 +375,7 @@ def test_a_mistake_is_refused_by_its_stack_key_and_its_good_twin_is_accepted(
         ({"allowedAccountIds": [111122223333]}, "aws:allowedAccountIds[0]"),
         ({"allowedAccountIds": ["\u0661" * 12]}, "aws:allowedAccountIds[0]"),
         ({"defaultTags": {"tag": {"team": "x"}}}, "aws:defaultTags"),
+        ({"profile": "prod"}, "aws:profile"),
     ],
 )
 def test_a_stack_that_does_not_pin_region_account_and_tags_is_refused(aws: dict[str, Any], key: str) -> None:
