@@ -27,7 +27,8 @@ this page from what was measured last.
   brackets, the quartiles. A bar is *met* when the median reaches it and the lower quartile {LOWER_PART:g} of it,
   *not met* when median and upper quartile are under it, else *undecided*. A verdict needs {PAIRS_NEEDED} pairs.
 - Before each run the destination is new and nothing waits to be written; the source has no page in memory unless the
-  row says so. Each copy was checked: all files and sizes in every run, all bytes in the first one of each tool.
+  row says so. Each copy was checked: all files and sizes in every run, all bytes in the first one of each tool. Copies
+  of many files are deleted after their row: ext4 without a journal lets new files pay for inodes freed just before.
 - The clock of a copy ends when the data is on disk, and preload writes with `--write direct` in these rows. The rows
   with a read after the copy alone decide about `--write auto`: their clock ends with the last byte read.
 - CPU seconds are those of the tool's processes. What the kernel spends on writing back later is not in them, which
