@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from preload import state
+from preload.state import PAGE
 from tests.preload_support import WORKLOADS, index, is_marked, publish, safetensors, write
 
 MIB = 1 << 20
@@ -272,10 +274,14 @@ class Torment:
     copies: int = 0
     starts: int = 0
     hits: int = 0
+    resets: int = 0
     resumed_copies: int = 0
     resumed_bytes: int = 0
     wrong: list[str] = field(default_factory=list)
 
+
+RESETS = 0.3
+"""So many of the kills are resets of the node."""
 
 RATE = 60
 """MiB a second of the source in a copy that is to be killed."""
@@ -301,8 +307,8 @@ def torment(
 ) -> Torment:
     """Copy with kills at random moments until so many of them have hit a running copy.
 
-    A kill hits if the process was at work and the marker not there yet. Ends early at the first difference, and
-    after four starts a wanted hit.
+    A kill hits if the process was at work and the marker not there yet. Some are resets of the node: what nothing says
+    is on disk loses a page. Ends early at the first difference, and after four starts a wanted hit.
 
     Args:
         source: published with hashes.
@@ -334,11 +340,12 @@ def _one_copy(
 ) -> None:
     bytes_left = sum(path.stat().st_size for path in _walk(source) if path.is_file())
     seconds_left = bytes_left / MIB / RATE
+    before, resets = QUICK, 0
     for _ in range(kills):
         total.starts += 1
         now = chance.choice(MODES) if chance.random() < 0.1 else mode
         streams = str(chance.choice((1, 2, 3, 8)))
-        run = faulty.start(source, destination, "--parallel", streams, *now, rate=RATE, beyond=MIB)
+        run = faulty.start(source, destination, "--parallel", streams, *now, before=before, rate=RATE, beyond=MIB)
         early = chance.random() < 0.15
         if not early:
             run.wait_until_hit()
@@ -350,17 +357,54 @@ def _one_copy(
             total.hits += 1
         elif ended.code not in (0, -signal.SIGKILL):
             total.wrong.append(f"exit {ended.code} after a kill: {ended.said}")
-        total.wrong += differences(source, destination) if marked else cut_files(source, destination)
+        if marked or not resets:
+            total.wrong += differences(source, destination) if marked else cut_files(source, destination)
         if marked or total.wrong:
             break
+        if chance.random() < RESETS:
+            resets += 1
+            before = QUICK + f"import preload.state; preload.state.boot_id = lambda *_: 'boot {resets}'\n"
+            lose_pages(destination, chance)
+    total.resets += resets
     total.starts += 1
-    ended = faulty.run(source, destination, *mode)
+    ended = faulty.run(source, destination, *mode, before=before)
     if ended.code:
         total.wrong.append(f"exit {ended.code} at the end: {ended.said}")
         return
     total.resumed_bytes += ended.termination["resumed_bytes"]
     total.resumed_copies += ended.termination["resumed_bytes"] > 0
     total.wrong += differences(source, destination)
-    again = faulty.run(source, destination, *mode)
+    again = faulty.run(source, destination, *mode, before=before)
     if again.code or again.termination["copied_bytes"]:
         total.wrong.append(f"not found complete: {again.said}")
+
+
+def lose_pages(destination: Path, chance: random.Random) -> None:
+    """Do to a destination what a reset of the node may: zero a page of each file that nothing says is on disk."""
+    work = destination / ".faststart/work"
+    journal = work / "journal.jsonl"
+    data = journal.read_bytes() if journal.exists() else b""
+    try:
+        head = json.loads(data.partition(b"\n")[0])
+    except ValueError:
+        head = {}
+    identity = state.Identity("", head.get("selection_digest", ""), head.get("verify", "none"), "another boot")
+    past = state.read_journal(data, identity)
+    found = _walk(destination) if destination.exists() else ()
+    for path in [path for path in found if path.is_file()]:
+        if os.fsencode(path.relative_to(destination)) not in past.records:
+            _lose_page(path, [], chance)
+    for path in work.glob("[0-9]*.part"):
+        part = past.parts.get(int(path.stem))
+        _lose_page(path, part.merged() if part else [], chance)
+
+
+def _lose_page(path: Path, on_disk: Sequence[tuple[int, int]], chance: random.Random) -> None:
+    size = path.stat().st_size
+    starts = [at for at in range(0, size, PAGE) if not any(a < at + PAGE and at < b for a, b in on_disk)]
+    if not starts:
+        return
+    at = chance.choice(starts)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(min(PAGE, size - at)))

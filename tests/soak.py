@@ -1,4 +1,4 @@
-"""Kills copies for as long as it takes: `python -m tests.soak --hits 200`. The short form is test_preload_kill.py.
+"""Kills copies and resets their node, for long: `python -m tests.soak --hits 200`. Short form: test_preload_kill.py.
 
 Prints a line every 20 hits and at the end one for docs; exit 1 if a byte differed or too few kills hit.
 """
@@ -66,7 +66,8 @@ def main() -> int:
 
 def figures(total: Torment) -> str:
     return (
-        f"{total.copies} copies, {total.starts} starts, {total.resumed_copies} resumed with"
+        f"{total.copies} copies, {total.starts} starts, {total.resets} resets of the node,"
+        f" {total.resumed_copies} resumed with"
         f" {total.resumed_bytes / MIB:.0f} MiB, {len(total.wrong)} wrong"
     )
 
