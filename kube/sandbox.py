@@ -79,11 +79,15 @@ def run(spec_path: str, record_path: str) -> int:
     record = os.open(record_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     _prctl(_DEATH_SIGNAL, signal.SIGKILL)
     _unshare(spec)
+    # Open here for as long as this process lives: the child cannot see its parent, which is outside its namespace.
+    lives, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        _become(spec, record)
+        os.close(tell)
+        _become(spec, record, lives)
     os.close(record)
     print(child, flush=True)
+    os.write(tell, b"1")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda found, _: os.kill(child, found))
     _, status = os.waitpid(child, 0)
@@ -106,10 +110,17 @@ def _unshare(spec: Spec) -> None:
     _check("unshare", _libc.unshare(_NEW_NS | _NEW_UTS | _NEW_IPC | _NEW_PID | own_network))
 
 
-def _become(spec: Spec, record: int) -> None:
-    """Set everything up and become the command; does not return."""
+def _become(spec: Spec, record: int, lives: int) -> None:
+    """Set everything up and become the command; does not return.
+
+    Args:
+        spec: what to become.
+        record: where to write what the kernel says of it.
+        lives: gives a byte once the number of this process was told, and ends with the parent.
+    """
     try:
         _prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        os.read(lives, 1)  # nothing is said before the number
         _mount(None, "/", flags=_REC | _PRIVATE)
         _make_root(spec)
         if spec["addresses"] is not None:
@@ -118,6 +129,10 @@ def _become(spec: Spec, record: int) -> None:
         _change_root(spec)
         _give_up_rights(spec)
         _prctl(_DEATH_SIGNAL, signal.SIGKILL)  # taken back when the user changed
+        os.set_blocking(lives, False)
+        with contextlib.suppress(BlockingIOError):
+            os.read(lives, 1)
+            os._exit(_CANNOT)  # the parent has died meanwhile
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python has found it, so would the command
             signal.signal(number, signal.SIG_DFL)
         os.chdir(spec["directory"])

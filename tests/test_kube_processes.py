@@ -297,7 +297,16 @@ def namespace(process: Path) -> str:
         return ""
 
 
-def test_it_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
+def test_what_it_says_at_once_is_its_own_word_and_not_the_sandbox_s(ground: Ground) -> None:
+    container = shell("echo said")
+    found = [ground.processes.start(pod(container), container, ends=True) for _ in range(20)]
+
+    assert {one.wait(20) for one in found} == {Exit(0)}
+    assert {text for one in found for _, text in one.lines.all()} == {"said"}
+
+
+@pytest.mark.parametrize("_", range(3))
+def test_it_ends_with_the_program_that_started_it(tmp_path: Path, _: int) -> None:
     code = f"""
 import sys
 import tempfile
@@ -356,6 +365,14 @@ def test_files_of_a_config_map_lie_behind_the_links_that_the_kubelet_makes(groun
 def test_a_volume_of_a_kind_that_is_not_played_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError, match="nfs"):
         prepare(pod(shell(""), volumes=[{"name": "v", "nfs": {}}]), tmp_path, tmp_path, lambda *_: None)
+
+
+def test_the_token_of_a_service_account_lies_where_the_pod_wants_it(ground: Ground) -> None:
+    token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token", "audience": "x"}}]}}
+    mount = {"name": "t", "mountPath": "/run/t", "readOnly": True}
+    ended, said = run(ground, shell("cat /run/t/token", volumeMounts=[mount]), volumes=[token])
+
+    assert (ended.code, said) == (0, ["a stand-in's token, which nobody takes"])
 
 
 NOT_PLAYED = {

@@ -30,6 +30,7 @@ from modelfolder.patience import Patience
 from publish import s3
 from publish.remote import RemoteFile
 from tests.preload_support import WORKLOADS
+from tests.publish_support import MODEL, publish
 from tests.s3_support import BUCKET, App, Environ, Start, Store, refusing, serving, use
 
 ADDRESS = f"s3://{BUCKET}/tiny"
@@ -365,6 +366,23 @@ def test_a_pod_identity_agent_that_does_not_answer_is_a_matter_of_credentials(st
 
     assert error.code == Exit.NOT_PERMITTED
     assert "no AWS credentials" in error.message
+
+
+@pytest.mark.parametrize("identity", [True, False], ids=["of a pod", "of a shell"])
+def test_what_a_pod_may_do_since_a_moment_ago_is_waited_for(store, monkeypatch, tmp_path, identity):
+    """A role, its policy and its association with a service account reach S3 and the agent some seconds later."""
+    store.put({f"tiny/{name}": data for name, data in MODEL.items() if data})
+    if identity:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")
+    denied = [refusing(403, "AccessDenied")] * 3
+
+    def between(app: App, environ: Environ, start: Start) -> Iterable[bytes]:
+        listing = "list-type" in environ["QUERY_STRING"]
+        return (denied.pop() if listing and denied else lambda *request: app(*request[1:]))(app, environ, start)
+
+    store.between = between
+    ended = publish(ADDRESS, tmp_path / "to", "--tries", "4")
+    assert (ended.code, (tmp_path / "to").exists()) == ((Exit.DONE, True) if identity else (Exit.NOT_PERMITTED, False))
 
 
 def test_a_role_that_may_not_be_assumed_is_a_matter_of_credentials(store, monkeypatch, tmp_path):

@@ -112,11 +112,33 @@ def test_a_job_fails_as_pulumi_knows_it_with_its_first_pod_and_never_goes_away_b
         assert "ttlSecondsAfterFinished" not in spec
 
 
+def test_what_reads_s3_asks_the_pod_identity_agent_itself_as_eks_webhook_would_let_it() -> None:
+    """A pod that EKS does not know yet to have an identity gets none from the webhook, and never later."""
+    for name, job in jobs(kinds()).items():
+        environment = {one["name"]: one["value"] for one in container(job)["env"]}
+        tokens = [
+            (volume["name"], source["serviceAccountToken"])
+            for volume in pod(job)["volumes"]
+            for source in volume.get("projected", {}).get("sources", [])
+            if "serviceAccountToken" in source
+        ]
+        if not kinds().settings.models[name].source.startswith("s3://"):
+            assert not tokens
+            assert not any("CONTAINER" in key for key in environment)
+            continue
+        ((volume, token),) = tokens
+        (mount,) = [one for one in container(job)["volumeMounts"] if one["name"] == volume]
+        assert volume == "eks-pod-identity-token", "by which the webhook knows that it is there"
+        assert token["audience"] == "pods.eks.amazonaws.com"
+        assert environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] == "http://169.254.170.23/v1/credentials"
+        assert environment["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"] == f"{mount['mountPath']}/{token['path']}"
+
+
 def test_up_waits_for_hours_where_a_model_is_large() -> None:
     article = recording.run("article")
     for name, job in jobs(article).items():
         gib = article.settings.models[name].size_gib
-        assert job.timeouts["create"] == f"{sizing.publish_seconds(gib)}s"
+        assert job.timeouts["create"] == job.timeouts["update"] == f"{sizing.publish_seconds(gib)}s"
     assert sizing.publish_seconds(1000) > 8 * 3600 > sizing.publish_seconds(450) > 3 * 3600
 
 

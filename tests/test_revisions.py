@@ -199,15 +199,21 @@ def test_interrupted_it_says_that_the_job_goes_on(there: Kubectl, capsys) -> Non
 # the Job
 
 
-def test_the_pod_is_that_of_a_publishing_job_but_for_its_arguments(stack: Recording) -> None:
+def test_the_pod_is_that_of_a_publishing_job_but_for_its_arguments_and_what_reads_s3(stack: Recording) -> None:
+    identity = "eks-pod-identity-token"
     for name, model in stack.settings.models.items():
         made = stack.one("kubernetes:batch/v1:Job", f"{name}-publish").inputs
         pod = made["spec"]["template"]["spec"]
         mine = job.manifest(name, model.revision, stack.settings.aws.region)
         (container,) = pod["containers"]
-        container = container | {"args": mine["spec"]["template"]["spec"]["containers"][0]["args"]}
+        container = container | {
+            "args": mine["spec"]["template"]["spec"]["containers"][0]["args"],
+            "env": [one for one in container["env"] if not one["name"].startswith("AWS_CONTAINER_")],
+            "volumeMounts": [one for one in container["volumeMounts"] if one["name"] != identity],
+        }
+        volumes = [one for one in pod["volumes"] if one["name"] != identity]
 
-        expected = pod | {"containers": [container], "serviceAccountName": "faststart-publish"}
+        expected = pod | {"containers": [container], "volumes": volumes, "serviceAccountName": "faststart-publish"}
         assert mine["spec"]["template"]["spec"] == expected
         assert mine["metadata"]["namespace"] == made["metadata"]["namespace"]
         assert mine["metadata"]["name"] == made["metadata"]["name"].replace("publish", "remove", 1)

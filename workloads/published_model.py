@@ -23,6 +23,21 @@ TOKEN_PATH = "/run/secrets/faststart"  # noqa: S105 - a folder
 _TOKEN_KEY = "token"  # noqa: S105 - the name of a key
 _TEMPORARY_PATH = "/tmp"  # noqa: S108
 
+# What EKS' webhook puts into a pod that it knows to have an identity, and leaves alone where it stands already
+# (aws/amazon-eks-pod-identity-webhook: main.go, pkg/handler/handler.go). A pod that is made some seconds after its
+# association may not be known to have one, and never gets it: with this it asks the agent itself, again and again.
+_IDENTITY = "eks-pod-identity-token"
+_IDENTITY_PATH = "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount"
+_IDENTITY_ENV = {
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23/v1/credentials",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": f"{_IDENTITY_PATH}/{_IDENTITY}",
+}
+_IDENTITY_TOKEN: k8s.core.v1.ServiceAccountTokenProjectionArgsDict = {
+    "audience": "pods.eks.amazonaws.com",
+    "expiration_seconds": 86400,
+    "path": _IDENTITY,
+}
+
 # What another try can help (contracts.md, "Exit codes") is tried again inside the pod. A Job that fails by a rule of
 # its podFailurePolicy is no failure to pulumi-kubernetes, which then waits until its timeout: it knows
 # BackoffLimitExceeded and DeadlineExceeded only (pulumi/cloud-ready-checks, pkg/kubernetes/job/check.go).
@@ -74,6 +89,7 @@ class PublishedModel(pulumi.ComponentResource):
             node_group=args.node_group,
             claim_name=args.claim_name,
             token_secret=settings.token_secret,
+            identity=bool(identity),
         )
         labels = {
             "app.kubernetes.io/name": "publish",
@@ -184,6 +200,7 @@ def publisher_pod(
     node_group: str,
     claim_name: pulumi.Input[str],
     token_secret: str | None = None,
+    identity: bool = False,
 ) -> k8s.core.v1.PodSpecArgsDict:
     """A pod on a CPU node that runs publish once, as the owner of what is published.
 
@@ -194,6 +211,7 @@ def publisher_pod(
         node_group: Label value of the CPU nodes in the data zone.
         claim_name: The read-write claim on the file system.
         token_secret: The Secret that is mounted at `TOKEN_PATH`.
+        identity: Whether its service account has a role, by EKS pod identity.
 
     Returns:
         The pod's spec; without outputs where the claim's name is none.
@@ -211,12 +229,14 @@ def publisher_pod(
             "run_as_group": 0,
             "seccomp_profile": {"type": "RuntimeDefault"},
         },
-        "containers": [_publish(arguments, region, token_secret)],
-        "volumes": _volumes(claim_name, token_secret),
+        "containers": [_publish(arguments, region, token_secret, identity=identity)],
+        "volumes": _volumes(claim_name, token_secret, identity=identity),
     }
 
 
-def _publish(arguments: Sequence[str], region: str, token_secret: str | None) -> k8s.core.v1.ContainerArgsDict:
+def _publish(
+    arguments: Sequence[str], region: str, token_secret: str | None, *, identity: bool
+) -> k8s.core.v1.ContainerArgsDict:
     """Publishes; without a memory limit, which would throw out pages that are hashed a moment later."""
     env = {
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -226,6 +246,7 @@ def _publish(arguments: Sequence[str], region: str, token_secret: str | None) ->
         "HF_HUB_DISABLE_TELEMETRY": "1",
         # Over plain HTTP an interrupted file is gone on with, and that way is tested (workloads/publish/hub.py).
         "HF_HUB_DISABLE_XET": "1",
+        **(_IDENTITY_ENV if identity else {}),
     }
     mounts: list[k8s.core.v1.VolumeMountArgsDict] = [
         {"name": "models", "mount_path": LUSTRE_MOUNT_PATH},
@@ -234,6 +255,8 @@ def _publish(arguments: Sequence[str], region: str, token_secret: str | None) ->
     ]
     if token_secret:
         mounts.append({"name": "token", "mount_path": TOKEN_PATH, "read_only": True})
+    if identity:
+        mounts.append({"name": _IDENTITY, "mount_path": _IDENTITY_PATH, "read_only": True})
     return {
         "name": "publish",
         "image": images.applied(versions.VLLM_IMAGE),
@@ -274,7 +297,9 @@ def _arguments(name: str, settings: ModelSettings) -> list[str]:
     ]
 
 
-def _volumes(claim_name: pulumi.Input[str], token_secret: str | None) -> list[k8s.core.v1.VolumeArgsDict]:
+def _volumes(
+    claim_name: pulumi.Input[str], token_secret: str | None, *, identity: bool
+) -> list[k8s.core.v1.VolumeArgsDict]:
     program: list[k8s.core.v1.VolumeProjectionArgsDict] = [
         {"config_map": {"name": name}} for name in programs.mounted("publish")
     ]
@@ -287,4 +312,6 @@ def _volumes(claim_name: pulumi.Input[str], token_secret: str | None) -> list[k8
         wanted: list[k8s.core.v1.KeyToPathArgsDict] = [{"key": _TOKEN_KEY, "path": _TOKEN_KEY}]
         secret: k8s.core.v1.SecretVolumeSourceArgsDict = {"secret_name": token_secret, "items": wanted}
         volumes.append({"name": "token", "secret": secret})
+    if identity:
+        volumes.append({"name": _IDENTITY, "projected": {"sources": [{"service_account_token": _IDENTITY_TOKEN}]}})
     return volumes

@@ -30,13 +30,15 @@ class FaststartError(Exception):
         code: the exit code it leads to.
         message: what happened and what to do, without the file's name.
         file: the file or folder it is about, if there is one.
+        passing: whether it may pass by itself, though its code is that of errors that do not.
     """
 
-    def __init__(self, code: Exit, message: str, file: bytes | None = None):
+    def __init__(self, code: Exit, message: str, file: bytes | None = None, *, passing: bool = False):
         super().__init__(message)
         self.code = code
         self.message = message
         self.file = file
+        self.passing = passing
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

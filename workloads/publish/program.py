@@ -73,7 +73,7 @@ def _try(asked: options.Options, around: Surroundings, result: PublishReport) ->
         try:
             publish(asked, around, result)
         except FaststartError as error:
-            if error.code not in AGAIN or number == asked.tries:
+            if not (error.code in AGAIN or error.passing) or number == asked.tries:
                 raise
             pause = PAUSES[min(number, len(PAUSES)) - 1]
             about = f"{show(error.file)}: " if error.file else ""

@@ -347,7 +347,7 @@ class S3Remote:
             f"no access: {caller or 'the caller'} needs {action}, by its own policy and, if the bucket belongs to "
             f"another account, by the bucket's policy, too{elsewhere} ({said})"
         )
-        return FaststartError(Exit.NOT_PERMITTED, message, file)
+        return FaststartError(Exit.NOT_PERMITTED, message, file, passing=_has_pod_identity())
 
     def _library_failure(self, error: Exception, file: bytes) -> FaststartError | None:
         """Return what an error means that is no answer of S3, None if it comes neither from boto3 nor from a file."""
@@ -461,4 +461,13 @@ def _no_credentials(error: object, file: bytes) -> FaststartError:
         "no AWS credentials: a pod has them by an EKS pod identity association of its service account, a shell by "
         f"AWS_PROFILE or aws configure ({error})"
     )
-    return FaststartError(Exit.NOT_PERMITTED, message, file)
+    return FaststartError(Exit.NOT_PERMITTED, message, file, passing=_has_pod_identity())
+
+
+def _has_pod_identity() -> bool:
+    """Say whether credentials come from the pod identity agent.
+
+    The role and its association may be seconds old, and both are eventually consistent
+    (https://docs.aws.amazon.com/eks/latest/APIReference/API_CreatePodIdentityAssociation.html).
+    """
+    return "AWS_CONTAINER_CREDENTIALS_FULL_URI" in os.environ
