@@ -216,15 +216,10 @@ class Cases(Steps):
             _require(answers != self.answers, "the answers are those of the old revision")
             self.stack.node.remove(server.pod, seconds=0)
             case.note = f"{answers[0].text!r} instead of {self.answers[0].text!r}"
-        since = "has moved" if self.source.kind == "hf" else "was filled anew, and holds it again"
-        place = "branch" if self.source.kind == "hf" else "prefix"
-        with self.step(f"the old revision is served again, though its {place} {since}") as case:
+        since = "branch has moved" if self.source.kind == "hf" else "prefix holds another model"
+        with self.step(f"the old revision is served again, though its {since}") as case:
             self.stack.set(f"models.{name}.revision", first)
             self.stack.render()
-            if self.source.kind == "s3":  # a prefix holds what somebody has put there: another content is refused
-                end, _ = self.stack.publish()
-                _require(end.code == 8, f"publishing from the new prefix ended with {end.code}: {end.message}")
-                self.source.put(self.models[0])
             end, _ = self.stack.publish()
             case.note = f"publish: {_told(end.message)}"
             _require(end.code == 0, f"publishing ended with {end.code}: {end.message}")

@@ -179,12 +179,14 @@ def test_a_place_whose_address_lasts_is_asked_once(shelf, destination):
     assert publish(ADDRESS, destination).code == 0
 
 
-def test_a_sealed_model_is_8_when_its_place_holds_something_else_and_stands_when_it_cannot_be_asked(
-    shelf, destination, capsys
-):
+def test_a_sealed_model_stands_when_its_place_holds_something_else_or_cannot_be_asked(shelf, destination, capsys):
     publish(ADDRESS, destination)
+    sealed = tree(destination)
     shelf.files[b"config.json"] += b" "
-    assert publish(ADDRESS, destination).code == 8
+    result = publish(ADDRESS, destination)
+    assert (result.code, tree(destination)) == (0, sealed)
+    assert f"{ADDRESS} holds something else now, which another revision would publish" in result.message["message"]
+    assert publish("s3://bucket/other", destination).code == 8
     for code in (Exit.NETWORK, Exit.NO_MODEL, Exit.NOT_PERMITTED):
         shelf.error = FaststartError(code, "nobody answers")
         assert publish(ADDRESS, destination).code == 0

@@ -38,13 +38,12 @@ class Place(Protocol):
 
     Attributes:
         asked: its address as it was asked for, without a revision.
-        branch: the branch or tag that was asked for, which can come to stand for something else by itself; empty where
-            none was.
+        moved: what is said where the address has come to stand for something else; empty where it cannot.
         root: the folder that is sealed.
     """
 
     asked: str
-    branch: str
+    moved: str
     root: str
 
     def look(self) -> str:
@@ -95,15 +94,20 @@ def _origin(options: Options, address: str, digest: str) -> Origin:
     )
 
 
+def _holds_another(asked: str) -> str:
+    return f"{asked} holds something else now, which another revision would publish"
+
+
 class RemotePlace:
     """A bucket or a repository, whose files are fetched."""
 
     def __init__(self, options: Options, remote: Remote, around: Surroundings):
         asked = options.source.rstrip("/")
-        self.asked, self.branch = asked, ""
+        self.asked, self.moved = asked, _holds_another(asked)
         if asked.startswith("hf://"):
             self.asked, _, revision = asked.partition("@")
-            self.branch = "" if _COMMIT.fullmatch(revision) else revision or "main"
+            branch = "" if _COMMIT.fullmatch(revision) else revision or "main"
+            self.moved = f"{branch} of {self.asked} is another commit now" if branch else ""
         self.root = options.staging
         self._options = options
         self._remote = remote
@@ -182,7 +186,8 @@ class FolderPlace:
     """A folder, which preload's engine copies."""
 
     def __init__(self, options: Options, around: Surroundings):
-        self.asked, self.branch = f"path:{options.source}", ""
+        self.asked = f"path:{options.source}"
+        self.moved = _holds_another(self.asked)
         self.root = options.staging
         self._options = options
         self._around = around
@@ -223,7 +228,7 @@ class FolderInPlace:
     """A folder that is sealed as it stands."""
 
     def __init__(self, options: Options, around: Surroundings):
-        self.asked, self.branch = f"path:{options.source}", ""
+        self.asked, self.moved = f"path:{options.source}", ""
         self.root = options.source
         self._options = options
         self._around = around

@@ -108,7 +108,7 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
     """Hold that a sealed folder is what was asked for, and has the files that it was sealed with.
 
     Raises:
-        FaststartError: 8, it was sealed from something else, and no branch has moved; 4, it is damaged; 143, SIGTERM.
+        FaststartError: 8, it was sealed from another address or in another way; 4, it is damaged; 143, SIGTERM.
     """
     about, moved = os.fsencode(options.destination), ""
     if sealed.chosen is not None and sealed.chosen != options.files:
@@ -123,10 +123,10 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
     else:
         if found != sealed.source_digest:
             message = f"was sealed from {sealed.source} as it was then, which is not what {place.asked} is now"
-            # A branch moves without anybody's doing, and must not keep an older revision from being served again.
-            if not place.branch or not f"{sealed.source}@".startswith(f"{place.asked}@"):
+            # A branch moves, a prefix is filled anew: neither may keep what is sealed from being served (again).
+            if not place.moved or not f"{sealed.source}@".startswith(f"{place.asked}@"):
                 raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
-            moved = f"{place.branch} of {place.asked} is another commit now; what is sealed stands: {sealed.source}"
+            moved = f"{place.moved}; what is sealed stands: {sealed.source}"
             around.say(moved)
     source = look(about, ["all"], around.patience)
     report.total_bytes = report.resumed_bytes = source.total_bytes
