@@ -64,15 +64,15 @@ check: .venv/dev ## Format, lint, types, units and every recorded stack: the inn
 	@echo "== format and lint"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@echo "== types"
-	@$(BIN)/basedpyright --level error
-	@echo "== tests without the engine"
-	@$(BIN)/python -m pytest -q -m "not engine and not processes" -n 2 --dist loadfile
+	@echo "== types, and at the same time the tests without the engine"
+	@types=$$(mktemp); $(BIN)/basedpyright --level error > "$$types" & \
+	code=0; $(BIN)/python -m pytest -q -m "not engine and not processes" -n auto --maxprocesses 8 --dist loadfile || code=$$?; \
+	wait $$! || code=$$?; cat "$$types"; rm -f "$$types"; exit $$code
 
 .PHONY: test
 test: check ## The gate: check, the copier under faults, then every stack rehearsed on the real Pulumi engine
 	@echo "== the copier with failing disks, killed, on real file systems"
-	@$(BIN)/python -m pytest -q -m processes -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -m processes -n auto --maxprocesses 8 --dist loadfile
 	@echo "== the Pulumi CLI"
 	@$(BIN)/python -m rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
 	@echo "== tests on the real engine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
+import botocore.session
 import pytest
 import s3transfer
 from moto import backends
@@ -96,8 +98,15 @@ def serving() -> Iterator[Store]:
         server.server_close()
 
 
+_LOADER = functools.cache(botocore.session.create_loader)
+
+
 def use(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """Make boto3 of this process ask an endpoint and nobody else, by s3transfer's threads even where there is a CRT."""
+    """Make boto3 of this process ask an endpoint and nobody else, by s3transfer's threads even where there is a CRT.
+
+    All its sessions read the descriptions of AWS' services once; each would do so anew.
+    """
+    monkeypatch.setattr(botocore.session, "create_loader", _LOADER)
     monkeypatch.setitem(sys.modules, "s3transfer.crt", None)
     monkeypatch.delattr(s3transfer, "crt", raising=False)
     for name in os.environ:

@@ -148,7 +148,11 @@ def test_what_was_verified_less_than_is_asked_is_checked_where_it_lies(source, d
     assert (result.code, result.termination["copied_bytes"], marker(destination)["verify"]) == (0, 0, "sha256")
 
 
-@pytest.mark.parametrize("journal", [b"", b'{"selection_digest":"of another"}\n', b"\xff" * 100, None])
+@pytest.mark.parametrize(
+    "journal",
+    [b"", b'{"selection_digest":"of another"}\n', b"\xff" * 100, None],
+    ids=["empty", "another's", "garbage", "gone"],
+)
 def test_without_a_journal_to_believe_the_files_are_checked_where_they_lie(source, destination, journal):
     preload(source, destination, "--files", "all")
     (destination / ".faststart/complete.json").unlink()

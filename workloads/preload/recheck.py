@@ -125,14 +125,16 @@ class Recheck:
         Raises:
             FaststartError: 143, SIGTERM.
         """
-        tiny = [doubt.file.size <= TINY for doubt in self._possible]
+        tiny = [doubt for doubt in self._possible if doubt.file.size <= TINY]
+        others = [doubt for doubt in self._possible if doubt.file.size > TINY]
         try:
-            for small_calls, number in ((True, None), (False, threads(self._settings.streams))):
-                chosen = [doubt for doubt, is_tiny in zip(self._possible, tiny, strict=True) if is_tiny == small_calls]
-                pieces = [piece for doubt in chosen for piece in self._pieces[doubt.file.path]]
-                pool.each(pieces, self._check, self._patience, number)
+            pool.each(self._all_pieces(tiny), self._check, self._patience)
+            pool.each(self._all_pieces(others), self._check, self._patience, threads(self._settings.streams))
         finally:
             self._destination.in_use = bool(self._changing)
+
+    def _all_pieces(self, chosen: Sequence[Doubt]) -> list[_Piece]:
+        return [piece for doubt in chosen for piece in self._pieces[doubt.file.path]]
 
     def _check(self, piece: _Piece) -> None:
         path = piece.doubt.file.path
