@@ -870,7 +870,7 @@ def _sources_that_can_move_are_said(draft: Draft) -> Iterator[Finding]:
         revision = model.source.partition("@")[2]
         if model.kind == "hf" and not re.fullmatch(r"[0-9a-f]{40}", revision):
             text = (
-                f"{revision} can come to mean another commit, and a Job that runs again is then refused; name a commit"
+                f"{revision} can come to mean another commit, which only another revision would publish; name a commit"
             )
             yield Finding(_key("models", name, "source"), text, refuses=False)
 
