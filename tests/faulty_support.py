@@ -256,6 +256,12 @@ def cut_files(source: Path, destination: Path) -> list[str]:
     return [str(path) for path in files if not _same(source / path.relative_to(destination), path)]
 
 
+def lost_bytes(source: Path, destination: Path) -> int:
+    """Return the bytes of the source's files that are not, or not so, in a copy."""
+    files = (path for path in _walk(source) if path.is_file())
+    return sum(path.stat().st_size for path in files if not _same(path, destination / path.relative_to(source)))
+
+
 def differences(source: Path, destination: Path) -> list[str]:
     """Return all in which a complete copy differs from its source."""
     wanted, found = ({path.relative_to(root) for path in _walk(root)} for root in (source, destination))

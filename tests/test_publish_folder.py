@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -145,6 +146,14 @@ def test_a_sealed_folder_stands_when_its_source_holds_something_else(source, des
     result = publish(source, destination)
     assert (result.code, tree(destination)) == (0, before)
     assert f"path:{source} holds something else now, which another revision would publish" in result.message["message"]
+
+
+def test_an_address_that_goes_on_with_an_at_is_another_one(source, destination, tmp_path):
+    shutil.copytree(source, tmp_path / "model@1")
+    shutil.copytree(source, tmp_path / "model")
+    assert publish(tmp_path / "model@1", destination).code == 0
+    write(tmp_path / "model", {"config.json": MODEL["config.json"]})
+    assert publish(tmp_path / "model", destination).code == 8
 
 
 @pytest.mark.parametrize("change", ["another folder", "other files"])

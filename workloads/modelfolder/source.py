@@ -246,7 +246,7 @@ def _published_file(root: bytes, device: int, listed: ManifestFile, patience: Pa
         raise source_error(error, listed.path) from error
     if stat.S_ISLNK(status.st_mode):
         real, status = _follow(real, listed.path, device, patience)
-    elif status.st_dev != device:
+    elif status.st_dev != device and _is_behind_a_link(root, listed.path):
         message = (
             "lies outside the source's file system, behind a folder that is a link: only links inside are followed"
         )
@@ -257,6 +257,13 @@ def _published_file(root: bytes, device: int, listed: ManifestFile, patience: Pa
         message = f"has {status.st_size} bytes, the manifest says {listed.size}: the published model is damaged"
         raise FaststartError(Exit.DAMAGED, message, listed.path)
     return SourceFile(listed.path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed)
+
+
+def _is_behind_a_link(root: bytes, path: bytes) -> bool:
+    folder = os.path.dirname(path)
+    return os.path.realpath(os.path.join(root, folder)) != os.path.normpath(
+        os.path.join(os.path.realpath(root), folder)
+    )
 
 
 def _parts(items: Sequence[T]) -> list[Sequence[T]]:

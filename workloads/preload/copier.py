@@ -32,10 +32,6 @@ from preload.work import STUCK_SECONDS, FileWork, Interval, Piece, Range, Work
 SMALL = 1 << 20
 """Files up to this many bytes are read and written as one, through the page cache."""
 
-SYNCED_SMALL_FILES = 1000
-"""So many small files at the most are synced one by one, which costs each a journal commit of the file system; where
-their pages are dropped all are, for only what is on disk can be dropped."""
-
 TINY = 64 << 10
 """A file of up to this many bytes costs more in system calls than in bytes."""
 
@@ -109,9 +105,8 @@ class Copy:
         self._most_bytes = max(PAGE, settings.mode.request_max // 2) if settings.hashes else settings.mode.request_max
         self._small = min(SMALL, self._most_bytes)
         small_files = sum(job.file.size <= self._small for job in jobs)
-        mode = settings.mode
-        self._sync_small = mode.drop or (mode.direct and small_files <= SYNCED_SMALL_FILES)
-        self.synced = not jobs or (mode.synced and (self._sync_small or not small_files))
+        self._sync_small = settings.mode.syncs_small(small_files)
+        self.synced = not jobs or (settings.mode.synced and (self._sync_small or not small_files))
         self._destination = destination
         self._jobs = {job.number: job for job in jobs}
         self._parts = {job.number: self._part(job) for job in jobs if job.resumed or job.file.size > self._small}

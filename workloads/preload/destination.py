@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from modelfolder import manifest as manifests
@@ -558,8 +558,17 @@ class Destination:
         with writing(self.root), contextlib.suppress(FileNotFoundError):
             os.unlink(state.MARKER, dir_fd=self._own)
 
-    def prepare(self, source: Source, found: Inventory, past: Past, patience: Patience) -> None:
+    def prepare(
+        self, source: Source, found: Inventory, past: Past, patience: Patience, spared: Collection[bytes] = ()
+    ) -> None:
         """Leave only our own folder, the files and parts that the past vouches for, and the folders of the source.
+
+        Args:
+            source: what will lie here.
+            found: what does.
+            past: what of it is good.
+            patience: tells when to stop.
+            spared: files that stay, too.
 
         Raises:
             FaststartError: 3, 7 or 9, the destination cannot be changed; 143, SIGTERM.
@@ -569,7 +578,7 @@ class Destination:
             for name in map(os.fsencode, os.listdir(self.work)):
                 if name not in (_JOURNAL, *parts):
                     _remove(name, self.work)
-        for path in found.files.keys() - past.records.keys():
+        for path in found.files.keys() - past.records.keys() - set(spared):
             patience.check()
             with writing(path), contextlib.suppress(FileNotFoundError), self._parent(path) as (parent, name):
                 os.unlink(name, dir_fd=parent)
@@ -664,15 +673,6 @@ class Destination:
             OSError: it cannot be written.
         """
         self._replace(self.work, _PROGRESS, data)
-
-    def remove_progress(self) -> None:
-        """Take back what an earlier owner said about its copy.
-
-        Raises:
-            FaststartError: 7 or 9, it cannot be removed.
-        """
-        with writing(self.root), contextlib.suppress(FileNotFoundError):
-            os.unlink(_PROGRESS, dir_fd=self.work)
 
     def write_report(self, data: bytes) -> None:
         """Write report.json.

@@ -22,6 +22,10 @@ ROOM = 1.3
 and pages that the kernel keeps free, come beside it. A choice of ours; what a warm cache is worth stands in
 `docs/benchmarks.md`."""
 
+SYNCED_SMALL_FILES = 1000
+"""So many small files at the most are synced one by one, which costs each a journal commit of the file system; where
+their pages are dropped all are, for only what is on disk can be dropped."""
+
 _TMPFS = "tmpfs"
 
 
@@ -47,6 +51,10 @@ class Mode:
     def synced(self) -> bool:
         """Say whether a file is put on disk when it is whole."""
         return self.direct or self.drop
+
+    def syncs_small(self, files: int) -> bool:
+        """Say whether small files are put on disk one by one, if there are so many."""
+        return self.drop or (self.direct and files <= SYNCED_SMALL_FILES)
 
     @property
     def name(self) -> str:

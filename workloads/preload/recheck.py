@@ -23,7 +23,7 @@ from modelfolder.processor import processors
 from modelfolder.source import Source, SourceFile
 from preload import state
 from preload.buffers import page_buffer
-from preload.copier import SMALL, SYNCED_SMALL_FILES, TINY, Settings
+from preload.copier import SMALL, TINY, Settings
 from preload.destination import Destination, Inventory, Journal
 from preload.state import PAGE, Past, Record
 
@@ -113,9 +113,9 @@ class Recheck:
         self._left = Counter({path: len(pieces) for path, pieces in self._pieces.items()})
         self._wrong: set[bytes] = set()
         self._lock = threading.Lock()
+        self._halt = False
         self._changing: set[int] = set()  # threads that change the destination
-        small = sum(doubt.file.size <= SMALL for doubt in possible)
-        self._sync_small = settings.mode.drop or small <= SYNCED_SMALL_FILES
+        self._sync_small = settings.mode.syncs_small(sum(doubt.file.size <= SMALL for doubt in possible))
 
     def run(self) -> None:
         """Check all files; the first wrong block ends one.
@@ -131,7 +131,9 @@ class Recheck:
             pool.each(self._all_pieces(tiny), self._check, self._patience)
             pool.each(self._all_pieces(others), self._check, self._patience, threads(self._settings.streams))
         finally:
-            self._destination.in_use = bool(self._changing)
+            with self._lock:
+                self._halt = True
+                self._destination.in_use = bool(self._changing)
 
     def _all_pieces(self, chosen: Sequence[Doubt]) -> list[_Piece]:
         return [piece for doubt in chosen for piece in self._pieces[doubt.file.path]]
@@ -155,8 +157,11 @@ class Recheck:
 
     def _keep(self, doubt: Doubt) -> None:
         path, mode = doubt.file.path, self._settings.mode
-        sync = mode.synced and (doubt.file.size > SMALL or self._sync_small)
-        self._changing.add(threading.get_ident())
+        sync = self._sync_small if doubt.file.size <= SMALL else mode.synced
+        with self._lock:
+            if self._halt:
+                return
+            self._changing.add(threading.get_ident())
         try:
             record = self._destination.keep(doubt.file, doubt.record, sync=sync, drop=mode.drop)
         except OSError:

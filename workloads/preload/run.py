@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelfolder import pool, structure
@@ -204,13 +204,16 @@ class _Task:
             self.report.message = f"already complete: {len(self.source.files)} files, {size(self.source.total_bytes)}"
             return
         destination.remove_marker()
-        destination.remove_progress()
+        doubts = recheck.doubts(self.source, now.found, now.past)
         with self.report.phase("plan"):
             self._require_possible(now)
+            spared = [doubt.file.path for doubt in doubts]
+            destination.prepare(self.source, now.found, now.past, self.around.patience, spared)
         self._say_running(destination)
-        now = self._rechecked(destination, now)
-        with self.report.phase("plan"):
-            destination.prepare(self.source, now.found, now.past, self.around.patience)
+        if doubts:
+            now = self._rechecked(destination, now, doubts)
+            with self.report.phase("plan"):
+                destination.prepare(self.source, now.found, now.past, self.around.patience)
         self._copy(destination, now, self._jobs(now))
 
     def describe(self) -> str:
@@ -285,11 +288,8 @@ class _Task:
                 parts[number] = part
         return _State(found, Past(records, past.synced & records.keys(), parts))
 
-    def _rechecked(self, destination: Destination, now: _State) -> _State:
+    def _rechecked(self, destination: Destination, now: _State, doubts: Sequence[recheck.Doubt]) -> _State:
         """Hold what nothing vouches for against its hashes, and vouch for what is whole."""
-        doubts = recheck.doubts(self.source, now.found, now.past)
-        if not doubts:
-            return now
         total, threads = sum(doubt.file.size for doubt in doubts), recheck.threads(self.options.parallel)
         self.around.say(f"{len(doubts)} files, {size(total)}, lie here and may be whole: held against their hashes")
         progress = Progress(total, self.around.say, self.around.draw, done="checked")

@@ -74,7 +74,7 @@ How
         How long to wait for another publisher of DEST (3600; with --remove 0).
   --tries N
         How often to try in all (1) where another try can help: exits 5, 9 and
-        11, and what S3 refuses to a pod, whose role may be seconds old.
+        11, and access denied to a pod, whose role may be seconds old.
   --termination-log PATH
         Write the result there, as JSON of at most 4 KiB.
   --version, --help

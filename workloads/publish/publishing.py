@@ -104,6 +104,11 @@ def waiting(wait: float, say: Callable[[str], None]) -> Callable[[float], None]:
     return note
 
 
+def _same_address(sealed: str | None, asked: str) -> bool:
+    """Say whether a model was sealed from an address, of a repository in whatever revision."""
+    return sealed == asked or (asked.startswith("hf://") and f"{sealed}".startswith(f"{asked}@"))
+
+
 def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroundings, report: PublishReport) -> None:
     """Hold that a sealed folder is what was asked for, and has the files that it was sealed with.
 
@@ -117,14 +122,14 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
     try:
         found = place.look()
     except FaststartError as error:
-        if error.code not in _UNREACHABLE or not f"{sealed.source}@".startswith(f"{place.asked}@"):
+        if error.code not in _UNREACHABLE or not _same_address(sealed.source, place.asked):
             raise
         around.say(f"the source cannot be looked at, and what is sealed stands without it: {error.message}")
     else:
         if found != sealed.source_digest:
             message = f"was sealed from {sealed.source} as it was then, which is not what {place.asked} is now"
             # A branch moves, a prefix is filled anew: neither may keep what is sealed from being served (again).
-            if not place.moved or not f"{sealed.source}@".startswith(f"{place.asked}@"):
+            if not place.moved or not _same_address(sealed.source, place.asked):
                 raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
             moved = f"{place.moved}; what is sealed stands: {sealed.source}"
             around.say(moved)
