@@ -46,6 +46,18 @@ MODEL: dict[str | bytes, bytes | None] = {
 }
 
 
+BLOCK = 8192
+BIG = bytes(range(251)) * 200
+"""50,200 bytes: six blocks and a short one."""
+
+
+def flip(file: Path, at: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
 def write(root: Path, files: Mapping[str | bytes, bytes | None] = MODEL) -> Path:
     """Make a tree of files and, where the content is None, folders; return its top."""
     root.mkdir(parents=True, exist_ok=True)

@@ -19,9 +19,12 @@ from modelfolder import structure
 from preload import copier, mode, recheck
 from preload.destination import Destination
 from tests.preload_support import (
+    BIG,
+    BLOCK,
     MODEL,
     SHARDS,
     Result,
+    flip,
     is_marked,
     marker,
     preload,
@@ -32,8 +35,6 @@ from tests.preload_support import (
     write,
 )
 
-BLOCK = 8192
-BIG = bytes(range(251)) * 200  # 50,200 bytes: six blocks and a short one
 TOTAL = len(BIG) + sum(len(data) for data in MODEL.values() if data)
 TWO_WAYS = pytest.mark.parametrize("way", ["direct", "buffered"])
 
@@ -88,12 +89,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
     monkeypatch.setattr(os, "preadv", noting)
     return found
-
-
-def flip(file: Path, at: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[at] ^= 1
-    file.write_bytes(data)
 
 
 # ---- what is whole stays

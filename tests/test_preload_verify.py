@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from tests.preload_support import (
+    BIG,
+    BLOCK,
     MODEL,
     SHARDS,
     Result,
+    flip,
     is_marked,
     marker,
     preload,
@@ -24,8 +27,6 @@ from tests.preload_support import (
     write,
 )
 
-BLOCK = 8192
-BIG = bytes(range(251)) * 200  # 50,200 bytes: six blocks and a short one
 TWO_WAYS = pytest.mark.parametrize("way", ["direct", "buffered"])
 
 
@@ -39,12 +40,6 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def verified(source: Path, destination: Path, *flags: str) -> Result:
     return preload(source, destination, "--verify", "sha256", "--files", "all", *flags)
-
-
-def flip(file: Path, at: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[at] ^= 1
-    file.write_bytes(data)
 
 
 @TWO_WAYS
