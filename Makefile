@@ -12,8 +12,8 @@ UV_VERSION := 0.13.9
 define LOCKS
 requirements --universal
 requirements-dev --universal
-kube/requirements --universal --no-deps
-e2e/requirements --python-platform x86_64-unknown-linux-gnu --override e2e/overrides.txt
+lab/kube/requirements --universal --no-deps
+lab/e2e/requirements --python-platform x86_64-unknown-linux-gnu --override lab/e2e/overrides.txt
 endef
 export LOCKS
 
@@ -37,27 +37,27 @@ help: ## List the targets
 
 .PHONY: tools
 tools: .venv/runtime ## Find the Pulumi CLI, or install it into the cache (FASTSTART_CACHE, default ~/.cache/faststart)
-	@$(BIN)/python -m rehearsal.pulumi_cli
+	@$(BIN)/python -m lab.rehearsal.pulumi_cli
 
 .PHONY: rehearse
 rehearse: .venv/runtime ## Plan and deploy STACK on the real Pulumi engine with stand-in clouds; nothing leaves the machine
-	@$(BIN)/python -m rehearsal up $(STACK) --fresh
+	@$(BIN)/python -m lab.rehearsal up $(STACK) --fresh
 
 .PHONY: rehearse-update
 rehearse-update: .venv/runtime ## The same on top of the last rehearsal: what a change of STACK's file would do
-	@$(BIN)/python -m rehearsal up $(STACK)
+	@$(BIN)/python -m lab.rehearsal up $(STACK)
 
 .PHONY: rehearse-destroy
 rehearse-destroy: .venv/runtime ## Destroy the rehearsed STACK; UNPROTECT=1 gives up protected data first
-	@$(BIN)/python -m rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect)
+	@$(BIN)/python -m lab.rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect)
 
 .PHONY: kube
-kube: .venv/dev ## Deploy, disturb and destroy STACK on a real Kubernetes control plane with stand-in nodes (kube/README.md)
-	@$(BIN)/python -m kube $(STACK)
+kube: .venv/dev ## Deploy, disturb and destroy STACK on a real Kubernetes control plane with stand-in nodes (lab/kube/README.md)
+	@$(BIN)/python -m lab.kube $(STACK)
 
 .PHONY: e2e
-e2e: .venv/dev ## Publish, preload, serve and ask STACK's model with the real vLLM on this machine's processors (e2e/README.md)
-	@$(BIN)/python -m e2e $(STACK) $(if $(ONLY),--only $(ONLY))
+e2e: .venv/dev ## Publish, preload, serve and ask STACK's model with the real vLLM on this machine's processors (lab/e2e/README.md)
+	@$(BIN)/python -m lab.e2e $(STACK) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: check
 check: .venv/dev ## Format, lint, types, units and every recorded stack: the inner loop, no CLI needed
@@ -74,18 +74,18 @@ test: check ## The gate: check, the copier under faults, then every stack rehear
 	@echo "== the copier with failing disks, killed, on real file systems"
 	@$(BIN)/python -m pytest -q -m processes -n auto --maxprocesses 8 --dist loadfile
 	@echo "== the Pulumi CLI"
-	@$(BIN)/python -m rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
+	@$(BIN)/python -m lab.rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
 	@echo "== tests on the real engine"
 	@$(BIN)/python -m pytest -q -m engine
 
 .PHONY: bench
 bench: .venv/runtime ## Measure preload against other tools, an hour and more, as root; ROWS="verify ..." measures some
-	@$(BIN)/python -m bench $(foreach row,$(ROWS),--row $(row))
+	@$(BIN)/python -m lab.bench $(foreach row,$(ROWS),--row $(row))
 
 .PHONY: soak
 soak: .venv/dev ## Kill copies HITS times (200) and publishers 50 times, compare every byte, print lines for docs; three minutes
-	@$(BIN)/python -m tests.soak --hits $(or $(HITS),200)
-	@$(BIN)/python -m tests.publish_torment
+	@$(BIN)/python -m tests.workloads.preload.soak --hits $(or $(HITS),200)
+	@$(BIN)/python -m tests.workloads.publish.torment
 
 .PHONY: preload.pyz
 preload.pyz: ## Write the copier as one file, build/preload.pyz, for use without this program (docs/preload.md)
@@ -99,20 +99,20 @@ format: .venv/dev ## Format the code and mend what the linter can mend
 .PHONY: docs
 docs: .venv/runtime ## Write the stack files' key reference again, docs/benchmarks.md from the last bench, docs/timeline.svg from STACK's e2e
 	@mkdir -p build && $(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
-	@$(BIN)/python -m bench.page
+	@$(BIN)/python -m lab.bench.page
 	@if [ -e build/e2e/$(STACK)/timeline.svg ]; then cp build/e2e/$(STACK)/timeline.svg docs/timeline.svg; fi
 
 .PHONY: pin-images
 pin-images: .venv/runtime ## Ask the registries what the images' tags stand for and write stacks/images.lock.json; commit it
-	@$(BIN)/python -m pins
+	@$(BIN)/python -m ops.pins
 
 .PHONY: remove-revision
 remove-revision: .venv/runtime ## Say whether REVISION of MODEL may go from STACK's file system, and with YES=1 remove it
-	@$(BIN)/python -m revisions "$(STACK)" "$(MODEL)" "$(REVISION)" $(if $(YES),--yes)
+	@$(BIN)/python -m ops.revisions "$(STACK)" "$(MODEL)" "$(REVISION)" $(if $(YES),--yes)
 
 .PHONY: golden
 golden: .venv/dev ## Write the golden files again: user data, URN lists; read the difference before you commit it
-	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine" tests/test_user_data.py tests/test_urns.py
+	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine" tests/infra/test_user_data.py tests/program/test_urns.py
 
 .PHONY: lock
 lock: ## Resolve requirements*.in again into requirements*.txt, with hashes

@@ -3,7 +3,7 @@
 A new family is new rows here. Sources are named by the section of the facts they were taken from: AWS's pages on EFA
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html), AWS's FSx client script
 (https://docs.aws.amazon.com/fsx/latest/LustreGuide/configure-efa-clients.html) and Karpenter's generated instance
-reference. `tests/test_instance_types.py` compares every row with a second source.
+reference. `tests/infra/test_instance_types.py` compares every row with a second source.
 """
 
 from typing import Literal, NamedTuple

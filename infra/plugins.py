@@ -1,7 +1,7 @@
 """Other people's Helm charts: the FSx CSI driver and the device plugins of EFA and NVIDIA.
 
 A chart's version is a row in `infra/versions.py`; Helm ignores values that a chart does not know, so every value set
-here is held against the chart's own list (`tests/chart_values/`).
+here is held against the chart's own list (`tests/infra/chart_values/`).
 """
 
 from collections.abc import Mapping

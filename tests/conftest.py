@@ -1,15 +1,11 @@
-"""Fixtures that all tests share: no credentials, one recording a stack, and what the tests of preload copy with."""
+"""Fixtures that all tests share: no credentials, and one recording a stack."""
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
 
-from tests import faulty_support, recording
+from tests import recording
 
 # A failing assertion prints provider inputs: nothing real may be among them.
 for variable in [name for name in os.environ if name.startswith(("AWS_", "PULUMI_"))]:
@@ -31,24 +27,3 @@ def stack(request: pytest.FixtureRequest) -> recording.Recording:
 def article() -> recording.Recording:
     """The stack with EFA and p5 nodes."""
     return recording.run("article")
-
-
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    """A folder for preload to copy into; it does not exist yet."""
-    return tmp_path / "destination"
-
-
-@pytest.fixture(scope="session")
-def faulty_library() -> Iterator[Path]:
-    """The shim of tests/faulty, in a folder that any user may reach; pytest's own are closed to others."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield faulty_support.compiled(Path(name))
-
-
-@pytest.fixture
-def faulty(faulty_library: Path) -> Iterator[faulty_support.Faulty]:
-    """Starts preload on a mount that fails as asked for."""
-    with contextlib.closing(faulty_support.Faulty(faulty_library)) as starter:
-        yield starter

@@ -18,8 +18,8 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
 
 from infra.settings import Settings, check
+from lab import ROOT
 
-ROOT = Path(__file__).parent.parent
 STACKS = {path.name.split(".")[1]: path for path in sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))}
 STACK_TYPE = "pulumi:pulumi:Stack"
 

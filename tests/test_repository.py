@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.recording import ROOT
+from lab import ROOT
 
 TEXT = {".md", ".py", ".toml", ".txt", ".in", ".yaml", ".mod", ".sum", ".go", ".sh", "", ".mime"}
+
+GUIDES = ["README.md", "lab/rehearsal/README.md", "lab/kube/README.md", "lab/e2e/README.md"]
+PAGES = [*GUIDES, "SECURITY.md", "docs/preload.md", "docs/publish.md"]
 
 
 def tracked() -> list[Path]:
@@ -57,20 +60,18 @@ def test_a_recipe_that_writes_into_build_makes_it_first() -> None:
     assert all("mkdir -p build" in line.partition(">")[0] for line in writing)
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "SECURITY.md", "docs/preload.md", "rehearsal/README.md", "kube/README.md", "e2e/README.md"]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_links_and_names_only_what_is_there(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
-    named = re.findall(r"`((?:infra|workloads|tests|rehearsal|stacks|docs)/[\w./-]*)`", text)
+    named = re.findall(r"`((?:infra|workloads|ops|lab|tests|stacks|docs)/[\w./-]*)`", text)
 
     missing = [name for name in named if not (ROOT / name).exists()]
     missing += [link for link in links if not ((ROOT / page).parent / link).exists()]
     assert missing == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "rehearsal/README.md", "kube/README.md", "e2e/README.md"])
+@pytest.mark.parametrize("page", GUIDES)
 def test_a_page_names_only_targets_that_the_makefile_has(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
 

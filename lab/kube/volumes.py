@@ -1,0 +1,83 @@
+"""Whether a pod's volumes can be mounted now, and why not, in the kubelet's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab.kube.pods import Host
+
+Object = dict[str, Any]
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def quantity(text: str | int) -> float:
+    """The number of bytes that a quantity of Kubernetes stands for.
+
+    Raises:
+        ValueError: it is none that a size may be.
+    """
+    found = re.fullmatch(r"([\d.]+)([A-Za-z]*)", str(text))
+    if not found or found[2] not in _UNITS:
+        raise ValueError(f"{text!r} is no size")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def problem(host: Host, pod: Object) -> str | None:
+    """Why a pod cannot have its volumes, or its environment; None where it can."""
+    return next(_problems(host, pod), None)
+
+
+def _problems(host: Host, pod: Object) -> Iterator[str]:
+    for volume in pod["spec"].get("volumes") or []:
+        for why in _of_volume(host, pod, volume):
+            yield f'MountVolume.SetUp failed for volume "{volume["name"]}" : {why}'
+
+
+def _of_volume(host: Host, pod: Object, volume: Object) -> Iterator[str]:
+    if "configMap" in volume:
+        yield from _keyed(host, pod, "ConfigMap", volume["configMap"], volume["configMap"].get("name"))
+    elif "secret" in volume:
+        yield from _keyed(host, pod, "Secret", volume["secret"], volume["secret"].get("secretName"))
+    elif "projected" in volume:
+        for source in volume["projected"].get("sources") or []:
+            for key, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
+                if key in source:
+                    yield from _keyed(host, pod, kind, source[key], source[key].get("name"))
+    elif "persistentVolumeClaim" in volume:
+        yield from _claimed(host, pod, volume["persistentVolumeClaim"]["claimName"])
+
+
+def _keyed(host: Host, pod: Object, kind: str, source: Mapping[str, Any], name: str | None) -> Iterator[str]:
+    if source.get("optional"):
+        return
+    namespace = pod["metadata"]["namespace"]
+    found = host.api.get(kind, name or "", namespace)
+    what = kind.lower()
+    if found is None:
+        yield f'{what} "{name}" not found'
+        return
+    known = {**(found.get("data") or {}), **(found.get("binaryData") or {})}
+    for item in source.get("items") or []:
+        if item["key"] not in known:
+            yield f"references non-existent {'config' if kind == 'ConfigMap' else 'secret'} key: {item['key']}"
+
+
+def _claimed(host: Host, pod: Object, claim_name: str) -> Iterator[str]:
+    claim = host.api.get("PersistentVolumeClaim", claim_name, pod["metadata"]["namespace"])
+    if claim is None or claim.get("status", {}).get("phase") != "Bound":
+        yield f'claim "{claim_name}" is not bound'
+        return
+    volume = host.api.get("PersistentVolume", claim["spec"]["volumeName"])
+    csi = (volume or {}).get("spec", {}).get("csi")
+    if not csi:
+        return
+    driver = host.api.get("storage.k8s.io/v1/CSIDriver", csi["driver"])
+    if driver is None or driver["spec"].get("attachRequired", True):
+        yield f"volume is not attached: no CSIDriver {csi['driver']} says that none is needed"
+    if why := host.missing_driver(pod, csi["driver"]):
+        yield why

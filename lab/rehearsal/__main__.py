@@ -1,0 +1,230 @@
+"""`python -m lab.rehearsal up STACK` and `python -m lab.rehearsal destroy STACK`; see README.md."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from lab import ROOT
+from lab.rehearsal import events, isolation, manifests
+from lab.rehearsal.pulumi_cli import EXIT_MISSING, CliMissingError, PulumiCli, find_or_install
+from lab.rehearsal.report import Report, summary
+from lab.rehearsal.runner import Rehearsal, Run
+
+Result = TypeVar("Result")
+
+
+USAGE, NO_CLI, REFUSED = 2, EXIT_MISSING, 4
+
+HOW_TO_GO_ON = (
+    "to go on: set `storage.protect: false` (and `cluster.deletionProtection: false`) in the stack file, "
+    "make rehearse-update STACK={stack}, and destroy again; or let the rehearsal do that in its copy: "
+    "make rehearse-destroy STACK={stack} UNPROTECT=1"
+)
+
+FILES = {
+    "preview.txt": "the engine's preview",
+    "up.txt": "its up",
+    "events.jsonl": "its event log of the up: what began and ended in which order",
+    "state.json": "its export of the state",
+    "manifests/": "each Kubernetes object as the API server would get it; Helm releases with their values",
+    "work/": "the program's copy, the engine's home and state, and the stand-ins' cloud",
+}
+
+
+def say(text: str) -> None:
+    """A line of the rehearsal's own, apart from the engine's."""
+    print(f"[rehearsal] {text}", flush=True)
+
+
+def stack_file(root: Path, stack: str) -> Path:
+    """The file of a stack.
+
+    Raises:
+        FileNotFoundError: there is none; the text lists those that exist.
+    """
+    path = root / "stacks" / f"Pulumi.{stack}.yaml"
+    if not path.is_file() or "/" in stack:
+        known = ", ".join(
+            sorted(
+                file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in path.parent.glob("Pulumi.*.yaml")
+            )
+        )
+        raise FileNotFoundError(f"no stacks/Pulumi.{stack}.yaml; there are: {known or 'none'}")
+    return path
+
+
+class Steps:
+    """Numbers the steps, and keeps their times."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.done: dict[str, float] = {}
+
+    def __call__(self, name: str, what: str, work: Callable[[], Result]) -> Result:
+        """Says what is about to be done, does it, and says how long it took."""
+        say(f"{len(self.done) + 1}/{self.count} {what}")
+        started = time.monotonic()
+        result = work()
+        self.done[name] = time.monotonic() - started
+        return result
+
+
+def ended(rehearsal: Rehearsal, run: Run, what: str, *, shown: bool) -> bool:
+    """Says how a command of the engine ended; whether it ended well."""
+    if run.code:
+        if not shown:
+            print("".join(line for line in run.text.splitlines(True) if not rehearsal.is_about_stand_ins(line)))
+        say(f"{what} ended with exit code {run.code}; the engine's own words are above")
+    return run.code == 0
+
+
+def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, fresh: bool, shown: bool) -> int:
+    """Previews, deploys and previews again; writes everything that can be looked at."""
+    steps = Steps(6)
+    cli = steps("CLI", "the Pulumi CLI", lambda: find_or_install(say))
+    say(f"    {cli.version}, {cli.origin}: {cli.path}")
+    rehearsal = rehearsal_of(cli)
+    out = rehearsal.out_dir
+    with rehearsal.alone():
+        for name in ("preview.txt", "up.txt", "events.jsonl", "state.json", "report.md"):
+            (out / name).unlink(missing_ok=True)
+        steps("copy", "a copy of the program, and the stack on a local state", lambda: rehearsal.prepare(fresh=fresh))
+
+        preview = steps("preview", "pulumi preview", rehearsal.preview)
+        (out / "preview.txt").write_text(preview.text, encoding="utf-8")
+        if not ended(rehearsal, preview, "the preview", shown=shown):
+            return preview.code
+
+        deployed = steps("up", "pulumi up", rehearsal.up)
+        (out / "up.txt").write_text(deployed.text, encoding="utf-8")
+        (rehearsal.place.work / "up.jsonl").replace(out / "events.jsonl")
+        if not ended(rehearsal, deployed, "the up", shown=shown):
+            return deployed.code
+
+        again = steps(
+            "second preview", "a second preview, that must find nothing to do",
+            lambda: rehearsal.preview(expect_no_changes=True),
+        )  # fmt: skip
+        if not ended(rehearsal, again, "the second preview", shown=shown):
+            return again.code
+
+        report = steps("report", "state, manifests, report", lambda: write_out(rehearsal, cli))
+    report.timings = steps.done
+    report.changes = {"preview": preview.changes, "up": deployed.changes, "second preview": again.changes}
+    report.warnings = events.messages([*preview.events, *deployed.events], "warning")
+    (out / "report.md").write_text(report.text(), encoding="utf-8")
+    tell(report, out)
+    return 0
+
+
+def write_out(rehearsal: Rehearsal, cli: PulumiCli) -> Report:
+    """Writes state and manifests; the report is begun."""
+    exported = rehearsal.export()
+    (rehearsal.out_dir / "state.json").write_text(exported, encoding="utf-8")
+    report = Report(rehearsal.stack, cli, json.loads(exported))
+    written = manifests.write(report.state, rehearsal.out_dir / "manifests")
+    report.files = {**FILES, "manifests/": f"{FILES['manifests/']} ({len(written)} files)"}
+    return report
+
+
+def tell(report: Report, out: Path) -> None:
+    """The end of an `up`: outputs, warnings, where everything is."""
+    print("\nOutputs:")
+    for name, value in report.outputs.items():
+        print(manifests.dump({name: value}).rstrip("\n").replace("\n", "\n    ").join(("    ", "")))
+    print(flush=True)
+    for warning in report.warnings:
+        say(f"warning: {warning}")
+    seconds = sum(report.timings.values())
+    say(f"{len(report.resources)} resources ({summary(report.changes['up'])}), {seconds:.0f} s; no account was touched")
+    say(f"what was real and what was stood in for: {out / 'report.md'}")
+
+
+def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, unprotect: bool, shown: bool) -> int:
+    """Destroys what an `up` made, and looks whether anything is left."""
+    steps = Steps(4 if unprotect else 3)
+    cli = steps("CLI", "the Pulumi CLI", lambda: find_or_install(say))
+    rehearsal = rehearsal_of(cli)
+    if not (rehearsal.place.program / "Pulumi.yaml").exists():
+        say(f"nothing to destroy: no rehearsal of {rehearsal.stack} in {rehearsal.out_dir}")
+        return USAGE
+    with rehearsal.alone():
+        rehearsal.select()
+        if unprotect:
+            text = "storage.protect and cluster.deletionProtection: false, in the copied stack file, and pulumi up"
+            taken_off = steps("unprotect", text, rehearsal.unprotect)
+            if not ended(rehearsal, taken_off, "the up", shown=shown):
+                return taken_off.code
+        before = rehearsal.standing()
+        run = steps("destroy", "pulumi destroy, with its preview first", rehearsal.destroy)
+        (rehearsal.out_dir / "destroy.txt").write_text(run.text, encoding="utf-8")
+        left = steps("look", "what stands in the stand-in cloud", rehearsal.standing)
+    if not ended(rehearsal, run, "the destroy", shown=shown):
+        say("nothing was deleted" if left == before else f"{len(left)} of {len(before)} still stand")
+        if "because it is protected" in run.text:
+            say(HOW_TO_GO_ON.format(stack=rehearsal.stack))
+        return run.code
+    if left:
+        say("still standing, and with a real account still billing:")
+        for one in left:
+            print(f"    {one}")
+        return 1
+    say(f"{summary(run.changes)}; the stand-in cloud is empty")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m lab.rehearsal", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True)
+    for name, what in (("up", up), ("destroy", destroy)):
+        command = commands.add_parser(name, help=(what.__doc__ or "").strip().splitlines()[0])
+        command.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
+        command.add_argument("--quiet", action="store_true", help="don't show what the engine says, only the steps")
+    commands.choices["up"].add_argument("--fresh", action="store_true", help="forget what earlier runs made")
+    commands.choices["destroy"].add_argument(
+        "--unprotect", action="store_true", help="take the protection off first, in the rehearsal's own copy"
+    )
+    return top
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Runs a command; its exit code.
+
+    0 done; 2 no such stack or nothing to destroy; 3 no Pulumi CLI could be got; 4 refused, because an account might be
+    reached; else the engine's own, or 1 where something still stands after a destroy.
+    """
+    options = parser().parse_args(arguments)
+    try:
+        file = stack_file(root, options.stack)
+    except FileNotFoundError as missing:
+        say(str(missing))
+        return USAGE
+    say(f"of {options.stack}: the engine and the program are real; AWS, EKS and Kubernetes are stood in for")
+
+    def rehearsal_of(cli: PulumiCli) -> Rehearsal:
+        show = (lambda _: None) if options.quiet else (lambda line: print(f"    {line}".rstrip(), flush=True))
+        return Rehearsal(file, root, root / "build" / "rehearsal" / options.stack, cli, show)
+
+    try:
+        if options.command == "up":
+            return up(rehearsal_of, fresh=options.fresh, shown=not options.quiet)
+        return destroy(rehearsal_of, unprotect=options.unprotect, shown=not options.quiet)
+    except CliMissingError as missing:
+        say(str(missing))
+        return NO_CLI
+    except isolation.RefusedError as refused:
+        say(str(refused))
+        return REFUSED
+    except subprocess.CalledProcessError as failed:
+        say(f"`pulumi {' '.join(failed.cmd[1:-3])}` ended with exit code {failed.returncode}:\n{failed.stderr}")
+        return failed.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

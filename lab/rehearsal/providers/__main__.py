@@ -1,0 +1,44 @@
+"""`python -m lab.rehearsal.providers NAME ENGINE_ADDRESS`: one stand-in, as the engine starts its plugins.
+
+The first line of stdout is the port. Ends without a word on SIGINT or SIGTERM, or when who started it is gone.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+FOLDER = "FASTSTART_REHEARSAL_CLOUD"
+_PARENT_CHECK_SECONDS = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Serves until told to stop."""
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, lambda *_: os._exit(0))
+    parent = os.getppid()
+    name, engine = (*arguments, "", "")[:2]
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        print(
+            f"{FOLDER} is not set: it names the folder that stands for the clouds. The stand-in providers run only "
+            "inside a rehearsal (`make rehearse`).",
+            file=sys.stderr,
+        )
+        return 2
+    from lab.rehearsal.providers import aws, eks, kubernetes, protocol
+
+    stand_ins = {kind.package: kind for kind in (aws.Aws, eks.Eks, kubernetes.Kubernetes)}
+    if name not in stand_ins:
+        print(f"no stand-in for {name!r}; there are {', '.join(stand_ins)}", file=sys.stderr)
+        return 2
+    server, port = protocol.serve(stand_ins[name](protocol.Cloud(Path(folder)), engine))
+    print(port, flush=True)
+    while server.wait_for_termination(_PARENT_CHECK_SECONDS):  # True: the time is up, the server still runs
+        if os.getppid() != parent:
+            break
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,263 @@
+"""Runs the engine's commands for one stack, on a copy of the program and with the stand-ins."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.rehearsal import events as engine_events
+from lab.rehearsal import isolation, program_copy
+from lab.rehearsal.pulumi_cli import PulumiCli
+
+Show = Callable[[str], None]
+
+STACK_FILE = re.compile(r"Pulumi\.(?P<stack>[A-Za-z0-9._-]+)\.yaml")
+
+# The settings by which a stack keeps its data: the engine's protection of the file system, AWS's of the cluster.
+PROTECTIONS = ("faststart:storage.protect", "faststart:cluster.deletionProtection")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command of the engine, ended.
+
+    Attributes:
+        code: its exit code; 7 where changes were not expected.
+        text: all that it said, as it said it.
+        events: its own log.
+        seconds: how long it took.
+    """
+
+    code: int
+    text: str
+    events: list[engine_events.Event]
+    seconds: float
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """The engine's own summary, `{"create": 35}`."""
+        return engine_events.changes(self.events)
+
+    @property
+    def steps(self) -> list[engine_events.Step]:
+        """What it did, by the moment at which each began."""
+        return engine_events.order(self.events)
+
+
+@dataclass
+class Rehearsal:
+    """One stack's rehearsal.
+
+    Attributes:
+        stack_file: a file named like `Pulumi.<stack>.yaml`, anywhere.
+        root: the clone with the program.
+        out_dir: where everything is written; kept between runs, so that a second `up` is an update.
+        cli: the engine.
+        show: gets each line that the engine says, but for those about where the stand-ins were found.
+        ambient: the environment that is made safe for the engine.
+        real: plugins that are the real ones (see `isolation.Place`).
+    """
+
+    stack_file: Path
+    root: Path
+    out_dir: Path
+    cli: PulumiCli
+    show: Show = print
+    ambient: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    real: Mapping[str, Path] = field(default_factory=dict)
+    _closed_port: isolation.ClosedPort | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Makes the paths absolute: the engine runs in another folder."""
+        self.stack_file = self.stack_file.absolute()
+        self.root = self.root.absolute()
+        self.out_dir = self.out_dir.absolute()
+
+    @property
+    def stack(self) -> str:
+        """The stack's name, from its file's."""
+        found = STACK_FILE.fullmatch(self.stack_file.name)
+        if found is None:
+            raise ValueError(f"{self.stack_file.name} is not named like Pulumi.<stack>.yaml")
+        return found["stack"]
+
+    @property
+    def place(self) -> isolation.Place:
+        """The folders."""
+        return isolation.Place(self.out_dir, self.root, self.real)
+
+    @property
+    def copied_stack_file(self) -> Path:
+        """The stack file that the engine reads and writes."""
+        return self.place.program / "stacks" / self.stack_file.name
+
+    # ---- before the engine
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps a second rehearsal of the same stack out, and a port closed.
+
+        Raises:
+            RefusedError: another one is running.
+        """
+        self.out_dir.mkdir(parents=True, exist_ok=True)
+        with (self.out_dir / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise isolation.RefusedError(f"another rehearsal is running in {self.out_dir}") from None
+            self._closed_port = isolation.ClosedPort()
+            try:
+                yield
+            finally:
+                self._closed_port.close()
+                self._closed_port = None
+
+    def prepare(self, *, fresh: bool = False) -> None:
+        """Copies program and stack file, puts the stand-ins in their place, makes or selects the stack.
+
+        Args:
+            fresh: forget what earlier runs made.
+
+        Raises:
+            RefusedError: the engine could take another plugin than a stand-in.
+            subprocess.CalledProcessError: the engine would not make the stack.
+        """
+        if fresh:
+            shutil.rmtree(self.place.work, ignore_errors=True)
+        self.place.make()
+        program_copy.copy_program(self.root, self.place.program, self.stack_file)
+        self.select()
+
+    def select(self) -> None:
+        """Selects the stack on the copy that is there, making it where the state has none.
+
+        Raises:
+            RefusedError: the engine could take another plugin than a stand-in.
+            subprocess.CalledProcessError: the engine would not make the stack.
+        """
+        self.place.make()
+        isolation.check_before(self.place, self.environment(), self.ambient)
+        self.command("stack", "select", "--create", self.stack)
+
+    def environment(self) -> dict[str, str]:
+        """The engine's environment."""
+        if self._closed_port is None:
+            raise RuntimeError("only within `with rehearsal.alone():`")
+        return isolation.environment(self.place, self.cli, self._closed_port.url, self.ambient)
+
+    # ---- the engine
+
+    def preview(self, *, expect_no_changes: bool = False) -> Run:
+        """What an `up` would do; exit code 7 where it would do something and nothing was expected."""
+        return self._run("preview", *(["--expect-no-changes"] if expect_no_changes else []))
+
+    def up(self, *, until: Callable[[str], bool] | None = None) -> Run:
+        """Deploys, without a preview of its own: the caller has just shown one.
+
+        Args:
+            until: asked about each line that the engine says; once it is true the engine is interrupted, as by Ctrl-C.
+        """
+        return self._run("up", "--yes", "--skip-preview", until=until)
+
+    def refresh(self, *, expect_no_changes: bool = False) -> Run:
+        """Compares the state with what the stand-ins remember."""
+        return self._run("refresh", "--yes", "--skip-preview", *(["--expect-no-changes"] if expect_no_changes else []))
+
+    def destroy(self) -> Run:
+        """Deletes everything.
+
+        With the engine's own preview, always: without it `destroy` finds a protected resource only when it comes to it,
+        with others deleted by then.
+        """
+        return self._run("destroy", "--yes")
+
+    def unprotect(self) -> Run:
+        """Takes the protection off as on a real account: both settings in the (copied) stack file, and an `up`."""
+        for key in PROTECTIONS:
+            self.command("config", "set", "--path", key, "false", "--type", "bool")
+        return self.up()
+
+    def export(self) -> str:
+        """The engine's own export of the state, JSON; secrets in it are encrypted."""
+        return self.command("stack", "export")
+
+    def command(self, *arguments: str) -> str:
+        """Any other command of the engine; its stdout.
+
+        Raises:
+            subprocess.CalledProcessError: with what it said.
+        """
+        done = subprocess.run(
+            [self.cli.path, *arguments, "--non-interactive", "--color", "never"],
+            cwd=self.place.program,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def _run(self, operation: str, *options: str, until: Callable[[str], bool] | None = None) -> Run:
+        log = self.place.work / f"{operation}.jsonl"
+        log.unlink(missing_ok=True)
+        command = [self.cli.path, operation, *options, "--non-interactive", "--color", "never", "--event-log", log]
+        started = time.monotonic()
+        lines: list[str] = []
+        with subprocess.Popen(
+            [*command, "--stack", self.stack],
+            cwd=self.place.program,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            while True:
+                try:
+                    for line in process.stdout:
+                        lines.append(line)
+                        if not self.is_about_stand_ins(line):
+                            self.show(line.rstrip("\n"))
+                        if until and until(line):
+                            process.send_signal(signal.SIGINT)
+                            until = None
+                    code = process.wait()
+                    break
+                except KeyboardInterrupt:
+                    # The engine got it too and ends in order; leaving now would tear its state.
+                    self.show("interrupted: waiting for the engine to end")
+        run = Run(code, "".join(lines), engine_events.read(log), time.monotonic() - started)
+        if code == 0 and operation in {"preview", "up"}:
+            isolation.check_after(self.place, run.events)
+        return run
+
+    def is_about_stand_ins(self, line: str) -> bool:
+        """Whether a line is the engine's unavoidable warning that it took a stand-in of ours from PATH."""
+        found = engine_events.AMBIENT.search(line)
+        return found is not None and Path(found[3]).parent == self.place.bin
+
+    # ---- after the engine
+
+    def standing(self) -> list[str]:
+        """What the stand-ins' cloud holds, as `type id`."""
+        return standing(self.place.cloud)
+
+
+def standing(cloud: Path) -> list[str]:
+    """What a stand-in cloud holds, as `type id`."""
+    held: list[str] = []
+    for path in sorted(cloud.glob("*.json")):
+        held += sorted(key.replace("|", " ", 1) for key in json.loads(path.read_text(encoding="utf-8")))
+    return held

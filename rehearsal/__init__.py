@@ -1,4 +1,0 @@
-"""The rehearsal: the real Pulumi engine runs the real program against a cloud that is a file.
-
-`python -m rehearsal up STACK` is its command; README.md says what is real and what is stood in for.
-"""

