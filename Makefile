@@ -111,8 +111,13 @@ remove-revision: .venv/runtime ## Say whether REVISION of MODEL may go from STAC
 	@$(BIN)/python -m ops.revisions "$(STACK)" "$(MODEL)" "$(REVISION)" $(if $(YES),--yes)
 
 .PHONY: golden
-golden: .venv/dev ## Write the golden files again: user data, URN lists; read the difference before you commit it
+golden: .venv/dev ## Write the golden files again: user data, URNs, what an upgrade changes; read the difference before you commit it
 	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine" tests/infra/test_user_data.py tests/program/test_urns.py
+	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m engine tests/lab/rehearsal/engine/test_released.py
+
+.PHONY: release
+release: .venv/runtime ## Keep the states that the program makes of all stacks as those of VERSION (lab/rehearsal/released/)
+	@$(BIN)/python -m lab.rehearsal.release "$(VERSION)"
 
 .PHONY: lock
 lock: ## Resolve requirements*.in again into requirements*.txt, with hashes

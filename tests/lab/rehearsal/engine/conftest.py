@@ -14,6 +14,11 @@ from lab.rehearsal import program_copy, pulumi_cli
 from lab.rehearsal.pulumi_cli import PulumiCli
 from lab.rehearsal.runner import Rehearsal, Run
 
+CLUSTER = "aws:eks/cluster:Cluster"
+FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
+SUBNET = "aws:ec2/subnet:Subnet"
+VPC = "aws:ec2/vpc:Vpc"
+
 STACK_FILES = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
 
 

@@ -15,16 +15,13 @@ from lab.rehearsal import manifests
 from lab.rehearsal.events import Step
 from lab.rehearsal.runner import Rehearsal, Run
 from tests import recording
-from tests.lab.rehearsal.engine.conftest import Life
+from tests.lab.rehearsal.engine.conftest import CLUSTER, FILE_SYSTEM, SUBNET, Life
 
 pytestmark = pytest.mark.engine
 
-CLUSTER = "aws:eks/cluster:Cluster"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
-FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 LOG_GROUP = "aws:cloudwatch/logGroup:LogGroup"
 LAUNCH_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
-SUBNET = "aws:ec2/subnet:Subnet"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 VOLUME = "kubernetes:core/v1:PersistentVolume"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
