@@ -6,14 +6,11 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
-SYSTEM_NAMESPACE = "faststart-system"
-MODELS_NAMESPACE = "models"
+from infra.layout import MODELS_NAMESPACE, SYSTEM_NAMESPACE, program_config_map
 
 STORAGE_INIT_ACCOUNT = "faststart-storage-init"
 PUBLISH_ACCOUNT = "faststart-publish"
 MODEL_SERVER_ACCOUNT = "faststart-model-server"
-PRELOAD_PROGRAM = "faststart-preload"
-PUBLISH_PROGRAM = "faststart-publish"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +60,14 @@ class Namespaces(pulumi.ComponentResource):
                     opts=child,
                 )
         # A fixed name, updated in place: a changed program takes effect at the next pod start and rolls nothing.
-        for logical_name, config_map, namespace, files in (
-            (f"{name}-{PRELOAD_PROGRAM}", PRELOAD_PROGRAM, MODELS_NAMESPACE, args.preload_program),
-            (f"{name}-system-preload", PRELOAD_PROGRAM, SYSTEM_NAMESPACE, args.preload_program),
-            (f"{name}-system-publish", PUBLISH_PROGRAM, SYSTEM_NAMESPACE, args.publish_program),
+        for logical_name, program, namespace, files in (
+            (f"{name}-faststart-preload", "preload", MODELS_NAMESPACE, args.preload_program),
+            (f"{name}-system-preload", "preload", SYSTEM_NAMESPACE, args.preload_program),
+            (f"{name}-system-publish", "publish", SYSTEM_NAMESPACE, args.publish_program),
         ):
             k8s.core.v1.ConfigMap(
                 logical_name,
-                metadata={"name": config_map, "namespace": made[namespace].metadata.name},
+                metadata={"name": program_config_map(program), "namespace": made[namespace].metadata.name},
                 data=dict(files),
                 opts=child,
             )

@@ -1,7 +1,6 @@
 """Managed node groups with our own launch templates: CPU nodes for the system, GPU nodes for the servers."""
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +8,9 @@ import pulumi
 import pulumi_aws as aws
 
 from infra import sizing
+from infra.bootstrap import Bootstrap, user_data
 from infra.cluster import add_on
 from infra.iam import service_role
-from infra.instance_types import InstanceType
 from infra.settings import NodeGroupSettings, SizeSettings, SystemNodesSettings
 
 GPU_TAINT = "nvidia.com/gpu"
@@ -21,7 +20,6 @@ NODE_GROUP_LABEL = "faststart.dev/node-group"
 # AL2023's root device (https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html).
 _ROOT_DEVICE = "/dev/xvda"
 _GPU_ROOT_GIB = 50
-_MIME_BOUNDARY = "faststart"
 
 
 class NodeRole(pulumi.ComponentResource):
@@ -129,6 +127,8 @@ class GpuNodeGroup(pulumi.ComponentResource):
         super().__init__("faststart:infra:GpuNodeGroup", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         settings, wires, facts = args.settings, args.wires, args.settings.facts
+        over_efa = args.lustre_efa and settings.efa_interfaces > 0 and facts.lnet > 0
+        bootstrap = Bootstrap(instance_type=facts, lustre_net="efa" if over_efa else "tcp")
         template = _launch_template(
             name,
             wires,
@@ -136,9 +136,8 @@ class GpuNodeGroup(pulumi.ComponentResource):
             instance_type=settings.instance_type,
             root_gib=_GPU_ROOT_GIB,
             interfaces=_interfaces(facts.network_cards, settings.efa_interfaces, wires.security_group_ids),
-            user_data=user_data(facts),
+            user_data=user_data(bootstrap),
         )
-        over_efa = args.lustre_efa and settings.efa_interfaces > 0 and facts.lnet > 0
         nodes = _node_group(
             name,
             wires,
@@ -152,49 +151,13 @@ class GpuNodeGroup(pulumi.ComponentResource):
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL"},
             labels={
                 NODE_GROUP_LABEL: name,
-                "faststart.dev/lustre-expected": "efa" if over_efa else "tcp",
+                "faststart.dev/lustre-expected": bootstrap.lustre_net,
                 "nvidia.com/gpu.present": "true",
             },
             taints=[{"key": GPU_TAINT, "value": "true", "effect": "NO_SCHEDULE"}],
         )
         self.node_group_name = nodes.node_group_name
         self.register_outputs({"node_group_name": self.node_group_name})
-
-
-def user_data(facts: InstanceType) -> str:
-    """The user data of a GPU node of one type, before base64: a MIME document of at most 12 KiB.
-
-    A changed byte is a new version of the launch template: it rolls the nodes and wipes their NVMe. EC2 takes 16 KB,
-    and EKS appends a NodeConfig of its own (https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html).
-    """
-    return mime_document(user_data_parts(facts))
-
-
-def user_data_parts(facts: InstanceType) -> list[tuple[str, str]]:
-    """The parts of the user data, in order, as (content type, body)."""
-    return [("application/node.eks.aws", json.dumps(node_config(facts), indent=2) + "\n")]
-
-
-def node_config(facts: InstanceType) -> dict[str, object]:
-    """The NodeConfig for nodeadm: NVMe as one RAID0 array under kubelet and containerd, images pulled in parallel.
-
-    Source: awslabs/amazon-eks-ami, nodeadm/doc/api.md. The eviction thresholds are nodeadm's own defaults, written out
-    because `InstanceType.allocatable_nvme_gib` counts on them.
-    """
-    eviction = {"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}
-    spec: dict[str, object] = {"kubelet": {"config": {"evictionHard": eviction}}}
-    if facts.nvme_gb:
-        spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
-        spec["featureGates"] = {"FastImagePull": True}
-    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
-
-
-def mime_document(parts: Sequence[tuple[str, str]]) -> str:
-    """A multipart MIME document, byte by byte our own: a library's next release must not roll GPU nodes."""
-    lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{_MIME_BOUNDARY}"', ""]
-    for content_type, body in parts:
-        lines += [f"--{_MIME_BOUNDARY}", f"Content-Type: {content_type}", "", body]
-    return "\n".join([*lines, f"--{_MIME_BOUNDARY}--", ""])
 
 
 def _interfaces(

@@ -3,26 +3,20 @@
 A second kind of storage is a second class beside `LustreFileSystem` with the same outputs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from infra import images, versions
-from infra.namespaces import MODELS_NAMESPACE, STORAGE_INIT_ACCOUNT, SYSTEM_NAMESPACE
+from infra import images, layout, versions
+from infra.layout import MODELS_NAMESPACE, SYSTEM_NAMESPACE
+from infra.namespaces import STORAGE_INIT_ACCOUNT
 from infra.settings import StorageSettings
-
-MOUNT_PATH = "/fsx"
 
 # What a claim and its volume agree on to be bound; nothing measures it. It is no fact of the file system, which can
 # grow: a claim without a storage class cannot.
 _CLAIM_SIZE = "1200Gi"
-
-# A new file system's root belongs to root; publishing writes as the vLLM image's uid, in these folders only.
-PUBLISHER_UID = 2000
-_FOLDERS = ("/fsx/models", "/fsx/.faststart/staging", "/fsx/.faststart/compile", "/fsx/s3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +145,8 @@ class ModelClaims(pulumi.ComponentResource):
     def __init__(self, name: str, args: ModelClaimsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("faststart:infra:ModelClaims", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        _, read_write = _claim(f"{name}-rw", args, "rw", SYSTEM_NAMESPACE, child)
-        self.read_only_volume, read_only = _claim(f"{name}-ro", args, "ro", MODELS_NAMESPACE, child)
+        _, read_write = _claim(f"{name}-rw", args, layout.READ_WRITE_CLAIM, SYSTEM_NAMESPACE, child)
+        self.read_only_volume, read_only = _claim(f"{name}-ro", args, layout.READ_ONLY_CLAIM, MODELS_NAMESPACE, child)
         _storage_init(f"{name}-init", read_write.metadata.name, child)
         self.read_write = read_write.metadata.name
         self.read_only = read_only.metadata.name
@@ -160,10 +154,10 @@ class ModelClaims(pulumi.ComponentResource):
 
 
 def _claim(
-    name: str, args: ModelClaimsArgs, mode: str, namespace: str, opts: pulumi.ResourceOptions
+    name: str, args: ModelClaimsArgs, claim_name: str, namespace: str, opts: pulumi.ResourceOptions
 ) -> tuple[k8s.core.v1.PersistentVolume, k8s.core.v1.PersistentVolumeClaim]:
     """A volume and its claim. `ro` is an option of the mount, so that no pod can ask for more."""
-    claim_name = f"faststart-models-{mode}"
+    read_only = claim_name == layout.READ_ONLY_CLAIM
     size = {"storage": _CLAIM_SIZE}
     zone: k8s.core.v1.NodeSelectorRequirementArgsDict = {
         "key": "topology.kubernetes.io/zone",
@@ -173,17 +167,17 @@ def _claim(
     # Two volumes with one handle leave a pod in ContainerCreating (kubernetes/kubernetes#132921); the driver's node
     # part mounts by dnsname and mountname alone.
     handle = args.file_system.file_system_id
-    if mode == "ro":
+    if read_only:
         handle = pulumi.Output.concat(handle, ".", namespace)
     volume = k8s.core.v1.PersistentVolume(
         f"{name}-volume",
-        metadata={"name": f"{claim_name}-{namespace}"},
+        metadata={"name": layout.volume_name(claim_name, namespace)},
         spec={
             "capacity": size,
             "access_modes": ["ReadWriteMany"],
             "persistent_volume_reclaim_policy": "Retain",
             "storage_class_name": "",
-            "mount_options": ["flock", "ro"] if mode == "ro" else ["flock"],
+            "mount_options": ["flock", "ro"] if read_only else ["flock"],
             "claim_ref": {"namespace": namespace, "name": claim_name},
             "csi": {
                 "driver": "fsx.csi.aws.com",
@@ -212,9 +206,10 @@ def _claim(
 
 
 def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.ResourceOptions) -> k8s.batch.v1.Job:
-    """Makes the folders that publishing writes to, once; uid 0 with two capabilities, since nothing else may."""
-    owner = f"{PUBLISHER_UID}:0"
-    folders: Sequence[str] = _FOLDERS
+    """Makes the folders that publishing writes to, once.
+
+    A new file system's root belongs to root: the Job is uid 0 with two capabilities, and nothing else is.
+    """
     return k8s.batch.v1.Job(
         name,
         metadata={"name": "faststart-storage-init", "namespace": SYSTEM_NAMESPACE},
@@ -238,8 +233,8 @@ def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.Resourc
                                 "-euc",
                                 'owner=$1; shift; umask 022; mkdir -p -- "$@"; chown -- "$owner" "$@"',
                                 "storage-init",
-                                owner,
-                                *folders,
+                                f"{layout.UID}:{layout.GID}",
+                                *layout.FOLDERS,
                             ],
                             "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "64Mi"}},
                             "security_context": {
@@ -249,7 +244,7 @@ def _storage_init(name: str, claim_name: pulumi.Input[str], opts: pulumi.Resourc
                                 "read_only_root_filesystem": True,
                                 "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE"]},
                             },
-                            "volume_mounts": [{"name": "models", "mount_path": MOUNT_PATH}],
+                            "volume_mounts": [{"name": "models", "mount_path": layout.LUSTRE}],
                         }
                     ],
                     "volumes": [{"name": "models", "persistent_volume_claim": {"claim_name": claim_name}}],

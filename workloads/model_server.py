@@ -1,4 +1,4 @@
-"""A vLLM server: the copy of its model to the node's NVMe, the server that reads only that copy, and its Service."""
+"""A vLLM server: a Deployment whose pods get their model by a `Delivery` and serve it, and its Service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,21 +6,16 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra import images, sizing
-from infra.instance_types import GIB, InstanceType
-from infra.namespaces import MODEL_SERVER_ACCOUNT, MODELS_NAMESPACE
+from infra import images, layout, sizing
+from infra.instance_types import InstanceType
+from infra.layout import MODELS_NAMESPACE
+from infra.namespaces import MODEL_SERVER_ACCOUNT
 from infra.node_groups import GPU_TAINT, NODE_GROUP_LABEL
 from infra.settings import ModelServerSettings, ModelSettings
-from infra.storage import MOUNT_PATH as LUSTRE_MOUNT_PATH
-from workloads import programs
+from workloads import delivery, pods, programs
+from workloads.delivery import PROGRAM_VOLUME, Delivery
 
-# vLLM sees its model here in every mode: the path is part of its compile key.
-MODEL_PATH = "/models/current"
-CACHE_PATH = "/cache"
 PORT = 8000
-
-# The vLLM image's own user (https://github.com/vllm-project/vllm: docker/Dockerfile, v0.25 and later).
-_UID, _GID = 2000, 0
 
 # Drain: endpoints forget the pod while it still listens, then vLLM finishes what it has; the kubelet's patience is
 # longer than both together.
@@ -57,7 +52,7 @@ class ModelServerArgs:
 
 
 class ModelServer(pulumi.ComponentResource):
-    """A Deployment that copies a model from Lustre to NVMe and serves it with vLLM, behind a Service.
+    """A Deployment that serves a model with vLLM, behind a Service.
 
     Attributes:
         url: Where the OpenAI API answers inside the cluster.
@@ -137,6 +132,13 @@ class ModelServer(pulumi.ComponentResource):
 
 
 def _pod(args: ModelServerArgs) -> k8s.core.v1.PodSpecArgsDict:
+    requests = {
+        "cpu": str(sizing.cpu_request(args.instance_type, args.settings.gpus)),
+        "memory": f"{sizing.memory_request_gib(args.instance_type, args.settings.gpus)}Gi",
+    }
+    delivered = delivery.to_pod(
+        args.settings, args.model, model_path=args.model_path, claim_name=args.claim_name, requests=requests
+    )
     return {
         "service_account_name": MODEL_SERVER_ACCOUNT,
         "automount_service_account_token": False,
@@ -146,64 +148,28 @@ def _pod(args: ModelServerArgs) -> k8s.core.v1.PodSpecArgsDict:
         "termination_grace_period_seconds": _GRACE_SECONDS,
         "security_context": {
             "run_as_non_root": True,
-            "run_as_user": _UID,
-            "run_as_group": _GID,
-            "fs_group": _GID,
+            "run_as_user": layout.UID,
+            "run_as_group": layout.GID,
+            "fs_group": layout.GID,
             "seccomp_profile": {"type": "RuntimeDefault"},
         },
-        "init_containers": [_preload(args)],
-        "containers": [_serve(args)],
-        "volumes": _volumes(args),
+        "init_containers": [*delivered.init_containers, *delivered.sidecars],
+        "containers": [_serve(args, delivered, requests)],
+        "volumes": _volumes(args, delivered),
     }
 
 
-def _preload(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
-    """Copies the model from Lustre to NVMe; without a memory limit, which would evict the copy from the page cache."""
-    return {
-        "name": "preload",
-        "image": images.applied(args.settings.image),
-        "command": ["python3", "-S", programs.START_PATH, "preload"],
-        "args": [
-            args.model_path,
-            MODEL_PATH,
-            "--parallel",
-            str(args.settings.preload.parallel_copies),
-            "--write",
-            args.settings.preload.write,
-            "--cache",
-            args.settings.preload.cache,
-            "--verify",
-            args.settings.preload.verify,
-            "--files",
-            *args.model.files,
-            "--max-bytes",
-            str(args.model.size_gib * GIB),
-            "--require-local-disk",
-            "--termination-log",
-            "/dev/termination-log",
-        ],
-        # CUDA images ask for all GPUs of the node; NVIDIA's runtime gives them to a container that requests none.
-        "env": _env({"PYTHONDONTWRITEBYTECODE": "1", "NVIDIA_VISIBLE_DEVICES": "void"}),
-        "resources": {"requests": _requests(args)},
-        "security_context": {**_restricted(), "read_only_root_filesystem": True},
-        "volume_mounts": [
-            {"name": "models", "mount_path": LUSTRE_MOUNT_PATH, "read_only": True},
-            {"name": "scratch", "mount_path": MODEL_PATH},
-            {"name": "program", "mount_path": programs.MOUNT_PATH, "read_only": True},
-        ],
-    }
-
-
-def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
-    """Serves the copy with vLLM; it has no mount of Lustre."""
+def _serve(args: ModelServerArgs, delivered: Delivery, requests: Mapping[str, str]) -> k8s.core.v1.ContainerArgsDict:
+    """Serves the model with vLLM."""
     health: k8s.core.v1.HTTPGetActionArgsDict = {"path": "/health", "port": "http"}
     settings = args.settings
+    gpus = {"nvidia.com/gpu": str(settings.gpus)}
     return {
         "name": "vllm",
         "image": images.applied(settings.image),
-        "command": ["vllm", "serve"],
+        "command": [*delivered.wait, "vllm", "serve"],
         "args": [
-            MODEL_PATH,
+            layout.MODEL,
             "--served-model-name",
             settings.model,
             "--port",
@@ -214,23 +180,20 @@ def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
             str(_SHUTDOWN_SECONDS),
             *settings.args,
         ],
-        "env": _env(
+        "env": pods.env(
             {
                 "HF_HUB_OFFLINE": "1",
                 "TRANSFORMERS_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",
                 "DO_NOT_TRACK": "1",
-                "VLLM_CACHE_ROOT": f"{CACHE_PATH}/vllm",
+                "VLLM_CACHE_ROOT": f"{layout.CACHE}/vllm",
                 # vLLM's own patience must not end before the startup probe's.
                 "VLLM_ENGINE_READY_TIMEOUT_S": str(10 * sizing.startup_probe_failures(args.model.size_gib)),
             }
         ),
         "ports": [{"name": "http", "container_port": PORT}],
-        "resources": {
-            "requests": {**_requests(args), "nvidia.com/gpu": str(settings.gpus)},
-            "limits": {"nvidia.com/gpu": str(settings.gpus)},
-        },
-        "security_context": _restricted(),
+        "resources": {"requests": {**requests, **delivered.requests, **gpus}, "limits": gpus},
+        "security_context": pods.restricted(),
         "startup_probe": {
             "http_get": health,
             "period_seconds": 10,
@@ -241,38 +204,22 @@ def _serve(args: ModelServerArgs) -> k8s.core.v1.ContainerArgsDict:
         "liveness_probe": {"http_get": health, "period_seconds": 10, "timeout_seconds": 5, "failure_threshold": 6},
         "lifecycle": {"pre_stop": {"sleep": {"seconds": _PRE_STOP_SECONDS}}},
         "volume_mounts": [
-            {"name": "scratch", "mount_path": MODEL_PATH, "read_only": True},
-            {"name": "cache", "mount_path": CACHE_PATH},
+            *delivered.mounts,
+            {"name": "cache", "mount_path": layout.CACHE},
             {"name": "shared-memory", "mount_path": "/dev/shm"},  # noqa: S108
         ],
     }
 
 
-def _volumes(args: ModelServerArgs) -> list[k8s.core.v1.VolumeArgsDict]:
-    (program,) = programs.mounted("preload")
+def _volumes(args: ModelServerArgs, delivered: Delivery) -> list[k8s.core.v1.VolumeArgsDict]:
     shared_memory_gib = sizing.shared_memory_gib(args.instance_type)
+    program: list[k8s.core.v1.VolumeArgsDict] = []
+    if delivered.program:
+        (config_map,) = programs.mounted(delivered.program)
+        program = [{"name": PROGRAM_VOLUME, "config_map": {"name": config_map}}]
     return [
-        {"name": "models", "persistent_volume_claim": {"claim_name": args.claim_name, "read_only": True}},
-        {"name": "scratch", "empty_dir": {"size_limit": f"{sizing.copy_space_gib(args.model.size_gib)}Gi"}},
+        *delivered.volumes,
         {"name": "cache", "empty_dir": {"size_limit": f"{sizing.SERVER_FILES_GIB}Gi"}},
         {"name": "shared-memory", "empty_dir": {"medium": "Memory", "size_limit": f"{shared_memory_gib}Gi"}},
-        {"name": "program", "config_map": {"name": program}},
+        *program,
     ]
-
-
-def _requests(args: ModelServerArgs) -> dict[str, str]:
-    """Requests of both containers: the scheduler counts the larger, and disk is only held if it is asked for."""
-    gpus = args.settings.gpus
-    return {
-        "cpu": str(sizing.cpu_request(args.instance_type, gpus)),
-        "memory": f"{sizing.memory_request_gib(args.instance_type, gpus)}Gi",
-        "ephemeral-storage": f"{sizing.copy_space_gib(args.model.size_gib)}Gi",
-    }
-
-
-def _restricted() -> k8s.core.v1.SecurityContextArgsDict:
-    return {"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}}
-
-
-def _env(values: Mapping[str, str]) -> list[k8s.core.v1.EnvVarArgsDict]:
-    return [{"name": name, "value": value} for name, value in values.items()]

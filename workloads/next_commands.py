@@ -2,7 +2,7 @@
 
 import json
 
-from infra.namespaces import MODELS_NAMESPACE
+from infra.layout import MODELS_NAMESPACE
 from infra.settings import Settings
 from workloads.model_server import PORT
 

@@ -7,19 +7,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-MOUNT_PATH = "/opt/faststart"
-START_PATH = f"{MOUNT_PATH}/start.py"
-"""Runs the program whose name is its first argument."""
+from infra.layout import program_config_map
 
 # The packages in each program's ConfigMap, and the programs whose ConfigMaps are mounted for it.
 _PACKAGES = {"preload": ("preload", "modelfolder"), "publish": ("publish",)}
 _MOUNTED = {"preload": ("preload",), "publish": ("publish", "preload")}
 _STARTS = "preload"  # whose ConfigMap has start.py, for it is mounted for all
-
-
-def config_map_name(program: str) -> str:
-    """Name of a program's ConfigMap, the same in every namespace."""
-    return f"faststart-{program}"
 
 
 def config_map_data(program: str) -> dict[str, str]:
@@ -38,11 +31,11 @@ def config_map_data(program: str) -> dict[str, str]:
 
 
 def mounted(program: str) -> list[str]:
-    """Names of the ConfigMaps that are mounted at `MOUNT_PATH`, whole and flat, to run a program.
+    """Names of the ConfigMaps that are mounted at `infra.layout.PROGRAMS`, whole and flat, to run a program.
 
     No pod names a file of them: with each new one it would be another pod, and roll.
     """
-    return [config_map_name(one) for one in _MOUNTED[program]]
+    return [program_config_map(one) for one in _MOUNTED[program]]
 
 
 def write_archive(program: str, target: Path) -> None:

@@ -9,17 +9,15 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from infra import images, sizing, versions
+from infra import images, layout, sizing, versions
 from infra.iam import pod_role
 from infra.instance_types import GIB
-from infra.namespaces import PUBLISH_ACCOUNT, SYSTEM_NAMESPACE
+from infra.layout import SYSTEM_NAMESPACE
+from infra.namespaces import PUBLISH_ACCOUNT
 from infra.node_groups import NODE_GROUP_LABEL
 from infra.settings import ModelSettings
-from infra.storage import MOUNT_PATH as LUSTRE_MOUNT_PATH
-from infra.storage import PUBLISHER_UID
-from workloads import programs
+from workloads import pods, programs
 
-TOKEN_PATH = "/run/secrets/faststart"  # noqa: S105 - a folder
 _TOKEN_KEY = "token"  # noqa: S105 - the name of a key
 _TEMPORARY_PATH = "/tmp"  # noqa: S108
 
@@ -134,11 +132,6 @@ def object_name(model: str, revision: str, task: str = "publish") -> str:
     return f"faststart-{task}-{model[:30].replace('.', '-')}-{digest}"
 
 
-def staging_path(model: str, revision: str) -> str:
-    """The folder in which a revision is put together, as pods see it."""
-    return f"{LUSTRE_MOUNT_PATH}/.faststart/staging/{model}/{revision}"
-
-
 def _reader(name: str, args: PublishedModelArgs, opts: pulumi.ResourceOptions) -> tuple[str, list[pulumi.Resource]]:
     """A service account of the model's own, which may read its prefix and nothing else."""
     account = object_name(name, "")
@@ -210,7 +203,7 @@ def publisher_pod(
         region: The region of the cluster.
         node_group: Label value of the CPU nodes in the data zone.
         claim_name: The read-write claim on the file system.
-        token_secret: The Secret that is mounted at `TOKEN_PATH`.
+        token_secret: The Secret that is mounted at `infra.layout.TOKEN_FOLDER`.
         identity: Whether its service account has a role, by EKS pod identity.
 
     Returns:
@@ -225,8 +218,8 @@ def publisher_pod(
         "node_selector": {NODE_GROUP_LABEL: node_group},
         "security_context": {
             "run_as_non_root": True,
-            "run_as_user": PUBLISHER_UID,
-            "run_as_group": 0,
+            "run_as_user": layout.UID,
+            "run_as_group": layout.GID,
             "seccomp_profile": {"type": "RuntimeDefault"},
         },
         "containers": [_publish(arguments, region, token_secret, identity=identity)],
@@ -249,34 +242,30 @@ def _publish(
         **(_IDENTITY_ENV if identity else {}),
     }
     mounts: list[k8s.core.v1.VolumeMountArgsDict] = [
-        {"name": "models", "mount_path": LUSTRE_MOUNT_PATH},
-        {"name": "program", "mount_path": programs.MOUNT_PATH, "read_only": True},
+        {"name": "models", "mount_path": layout.LUSTRE},
+        {"name": "program", "mount_path": layout.PROGRAMS, "read_only": True},
         {"name": "temporary", "mount_path": _TEMPORARY_PATH},
     ]
     if token_secret:
-        mounts.append({"name": "token", "mount_path": TOKEN_PATH, "read_only": True})
+        mounts.append({"name": "token", "mount_path": layout.TOKEN_FOLDER, "read_only": True})
     if identity:
         mounts.append({"name": _IDENTITY, "mount_path": _IDENTITY_PATH, "read_only": True})
     return {
         "name": "publish",
         "image": images.applied(versions.VLLM_IMAGE),
-        "command": ["python3", programs.START_PATH, "publish"],
+        "command": ["python3", layout.START, "publish"],
         "termination_message_policy": "FallbackToLogsOnError",  # for a crash, which writes none
         "args": list(arguments),
-        "env": [{"name": key, "value": value} for key, value in env.items()],
+        "env": pods.env(env),
         "resources": {"requests": {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "1Gi"}},
-        "security_context": {
-            "allow_privilege_escalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "read_only_root_filesystem": True,
-        },
+        "security_context": pods.restricted(read_only_root=True),
         "volume_mounts": mounts,
     }
 
 
 def _arguments(name: str, settings: ModelSettings) -> list[str]:
     path = settings.path(name)
-    staging = ["--staging", staging_path(name, settings.revision)]
+    staging = ["--staging", layout.staging_path(name, settings.revision)]
     where = ["--in-place", path] if settings.in_place else [settings.source, path, *staging]
     return [
         *where,
@@ -289,9 +278,9 @@ def _arguments(name: str, settings: ModelSettings) -> list[str]:
         "--tries",
         str(_TRIES),
         *(["--allow-pickle"] if settings.allow_pickle else []),
-        *(["--token-file", f"{TOKEN_PATH}/{_TOKEN_KEY}"] if settings.token_secret else []),
+        *(["--token-file", f"{layout.TOKEN_FOLDER}/{_TOKEN_KEY}"] if settings.token_secret else []),
         "--termination-log",
-        "/dev/termination-log",
+        layout.TERMINATION_LOG,
         "--files",
         *settings.files,
     ]

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from infra import stack_files
-from infra.namespaces import SYSTEM_NAMESPACE
+from infra.layout import SYSTEM_NAMESPACE, model_path
 from infra.settings import ModelName, Revision, Settings
 from ops.revisions import job, kubectl
 from ops.revisions.kubectl import Cluster, KubectlError
@@ -109,7 +109,7 @@ def _remove(settings: Settings, cluster: Cluster, model: str, revision: str, sle
 
 def _what(settings: Settings, model: str, revision: str) -> str:
     name = f"{SYSTEM_NAMESPACE}/{job.name(model, revision)}"
-    return f"{job.folder(model, revision)} of cluster {settings.cluster.name}, by Job {name}"
+    return f"{model_path(model, revision)} of cluster {settings.cluster.name}, by Job {name}"
 
 
 def _require_named(kind: Any, value: str) -> None:
@@ -136,7 +136,7 @@ def _settings(stack: str, folder: Path) -> Settings:
 
 def _require_not_named(settings: Settings, model: str, revision: str) -> None:
     """Holds that the stack file needs neither the folder, nor what lies in it, nor what it lies in."""
-    folder = job.folder(model, revision)
+    folder = model_path(model, revision)
     for name, one in settings.models.items():
         key = f"faststart:models.{name}"
         if name == model and one.in_place:

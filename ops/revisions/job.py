@@ -4,21 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from infra.namespaces import PUBLISH_ACCOUNT, SYSTEM_NAMESPACE
+from infra import layout
+from infra.layout import SYSTEM_NAMESPACE
+from infra.namespaces import PUBLISH_ACCOUNT
 from infra.node_groups import SYSTEM_GROUP
-from infra.storage import MOUNT_PATH
-from workloads.published_model import object_name, publisher_pod, staging_path
-
-_CLAIM = "faststart-models-rw"  # contracts.md, "Lustre"
+from workloads.published_model import object_name, publisher_pod
 
 # The image is pulled first, and it is large; the deletion itself takes seconds.
 _DEADLINE_SECONDS = 1800
 _KEPT_SECONDS = 3600
-
-
-def folder(model: str, revision: str) -> str:
-    """The sealed folder of a revision, as pods see it."""
-    return f"{MOUNT_PATH}/models/{model}/{revision}"
 
 
 def name(model: str, revision: str) -> str:
@@ -43,13 +37,19 @@ def manifest(model: str, revision: str, region: str) -> dict[str, Any]:
     }
     arguments = [
         "--remove",
-        folder(model, revision),
+        layout.model_path(model, revision),
         "--staging",
-        staging_path(model, revision),
+        layout.staging_path(model, revision),
         "--termination-log",
-        "/dev/termination-log",
+        layout.TERMINATION_LOG,
     ]
-    pod = publisher_pod(arguments, account=PUBLISH_ACCOUNT, region=region, node_group=SYSTEM_GROUP, claim_name=_CLAIM)
+    pod = publisher_pod(
+        arguments,
+        account=PUBLISH_ACCOUNT,
+        region=region,
+        node_group=SYSTEM_GROUP,
+        claim_name=layout.READ_WRITE_CLAIM,
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -8,14 +8,15 @@ import pytest
 from lab import ROOT
 
 LAYERS = [
-    {"infra", "infra.images", "infra.instance_types", "infra.versions"},
+    {"infra", "infra.images", "infra.instance_types", "infra.layout", "infra.versions"},
     {"infra.sizing"},
     {"infra.settings"},
     {"infra.iam", "infra.key_reference", "infra.stack_files"},
-    {"infra.network", "infra.cluster", "infra.namespaces"},
+    {"infra.network", "infra.cluster", "infra.namespaces", "infra.bootstrap"},
     {"infra.node_groups", "infra.storage"},
     {"infra.plugins"},
-    {"workloads.programs", "workloads.start"},
+    {"workloads.pods", "workloads.programs", "workloads.start"},
+    {"workloads.delivery"},
     {"workloads.model_server", "workloads.published_model"},
     {"workloads.next_commands"},
     {"__main__"},

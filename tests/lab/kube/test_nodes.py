@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from infra import sizing
+from infra.bootstrap import Bootstrap, user_data
 from infra.instance_types import GIB, INSTANCE_TYPES
-from infra.node_groups import user_data
 from lab.kube import cloud_nodes
 from lab.kube.volumes import quantity
 from tests.recording import Recording
@@ -52,8 +52,8 @@ def test_gpu_nodes_carry_the_labels_the_taint_and_the_devices_of_their_group(sta
 
 
 def template(name: str, *, nvme: bool) -> dict[str, Any]:
-    facts = INSTANCE_TYPES[name]
-    data = base64.b64encode(user_data(facts).encode()).decode() if nvme else ""
+    node = Bootstrap(instance_type=INSTANCE_TYPES[name], lustre_net="tcp")
+    data = base64.b64encode(user_data(node).encode()).decode() if nvme else ""
     mappings = [{"ebs": {"volumeSize": 50}}]
     return {"instanceType": name, "userData": data, "blockDeviceMappings": mappings}
 

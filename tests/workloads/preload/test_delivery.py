@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from infra import layout
 from lab import ROOT
 from preload import options
 from tests import recording
@@ -58,7 +59,7 @@ def test_what_a_pod_mounts_copies_a_model_with_the_arguments_that_the_pod_gives(
             container["args"][0]: str(source),
             container["args"][1]: str(destination),
             "/dev/termination-log": str(log),
-            programs.START_PATH: str(program / "start.py"),
+            layout.START: str(program / "start.py"),
         }
         given: list[str] = [one for one in container["args"] if one != "--require-local-disk"]
         arguments = [translated.get(one, one) for one in given]
