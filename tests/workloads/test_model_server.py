@@ -11,7 +11,7 @@ from infra import images
 from infra.instance_types import GIB
 from tests import recording
 from tests.recording import Recording
-from workloads import programs
+from workloads import delivery, programs
 
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 SERVICE = "kubernetes:core/v1:Service"
@@ -346,3 +346,37 @@ def test_up_does_not_wait_for_pods_that_have_no_node() -> None:
 
     assert awaited == services == AWAITED
     assert warned == {"few", "none"}
+
+
+def test_another_delivery_changes_the_pod_where_it_answers_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    first: Any = {"name": "first", "image": "example.com/tools:v1"}
+    beside: Any = {"name": "beside", "image": "example.com/tools:v1", "restart_policy": "Always"}
+    other = delivery.Delivery(
+        init_containers=[first],
+        sidecars=[beside],
+        volumes=[{"name": "disk", "host_path": {"path": "/mnt"}}],
+        mounts=[{"name": "disk", "mount_path": "/models/current", "sub_path": "models/a/1", "read_only": True}],
+        wait=["wait", "--for", "marker"],
+        requests={"example.com/disk": "1"},
+    )
+    by_copy = recording.run("article")
+    monkeypatch.setattr(delivery, "to_pod", lambda *_, **__: other)
+
+    run = recording.run("article", recording.stack_config("article"))
+
+    ours, theirs = (one.one(DEPLOYMENT).inputs["spec"]["template"]["spec"] for one in (run, by_copy))
+    (vllm,), (copied,) = ours["containers"], theirs["containers"]
+    assert [one["name"] for one in ours["initContainers"]] == ["first", "beside"]
+    assert ours["initContainers"][1]["restartPolicy"] == "Always"
+    assert [one["name"] for one in ours["volumes"]] == ["disk", "cache", "shared-memory"]
+    assert vllm["command"] == ["wait", "--for", "marker", "vllm", "serve"]
+    assert vllm["volumeMounts"][0]["subPath"] == "models/a/1"
+    assert vllm["resources"]["requests"].keys() == {"cpu", "memory", "nvidia.com/gpu", "example.com/disk"}
+    answered = ("initContainers", "containers", "volumes")
+    assert {key: ours[key] for key in ours if key not in answered} == {
+        key: theirs[key] for key in theirs if key not in answered
+    }
+    answered = ("command", "volumeMounts", "resources")
+    assert {key: vllm[key] for key in vllm if key not in answered} == {
+        key: copied[key] for key in copied if key not in answered
+    }
