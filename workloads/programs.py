@@ -10,7 +10,7 @@ from pathlib import Path
 from infra.layout import program_config_map
 
 # The packages in each program's ConfigMap, and the programs whose ConfigMaps are mounted for it.
-_PACKAGES = {"preload": ("preload", "modelfolder"), "publish": ("publish",)}
+_PACKAGES = {"preload": ("preload", "modelfolder", "podkit"), "publish": ("publish",)}
 _MOUNTED = {"preload": ("preload",), "publish": ("publish", "preload")}
 _STARTS = "preload"  # whose ConfigMap has start.py, for it is mounted for all
 

@@ -21,8 +21,6 @@ LAYERS = [
     {"workloads.next_commands"},
     {"__main__"},
 ]
-# Programs that run in pods: they know nothing of the rest.
-POD_PROGRAMS = {"modelfolder", "preload", "publish"}
 
 
 def modules() -> dict[str, Path]:

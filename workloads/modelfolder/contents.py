@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelfolder import names, pickles, pool, structure
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
+from modelfolder import names, pickles, structure
 from modelfolder.pickles import Kind
 from modelfolder.safetensors import SUFFIX, Tensors, read_tensors, show
 from modelfolder.selection import select
 from modelfolder.source import Source, SourceFile, open_regular
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 
 CONFIG = b"config.json"
 PARAMS = b"params.json"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelfolder import names
-from modelfolder.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError
 
 SCHEMA = "faststart.dev/manifest/v1"
 PATH = names.STATE + b"/manifest.json"

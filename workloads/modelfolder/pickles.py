@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Callable
 from typing import BinaryIO, TypeVar
 
-from modelfolder.patience import Patience
 from modelfolder.source import SourceFile, open_regular
+from podkit.patience import Patience
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelfolder import names
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
 from modelfolder.source import SourceFile, open_regular
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 
 SUFFIX = b".safetensors"
 

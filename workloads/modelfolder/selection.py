@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelfolder import names
-from modelfolder.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError
 
 SMALL = 64_000_000
 """Bytes from which a file that is no weight file needs a reason to be copied. A choice: 6 ms at 10 GB/s."""

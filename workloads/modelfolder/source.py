@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from modelfolder import manifest as manifests
-from modelfolder import names, pool
-from modelfolder.errors import Exit, FaststartError, source_error
+from modelfolder import names
 from modelfolder.manifest import Manifest, ManifestFile
-from modelfolder.patience import Patience
 from modelfolder.selection import LeftOut, select
+from podkit import pool
+from podkit.errors import Exit, FaststartError, source_error
+from podkit.patience import Patience
 
 T = TypeVar("T")
 

@@ -11,11 +11,12 @@ import posixpath
 from collections.abc import Collection
 from typing import Any
 
-from modelfolder import names, pool
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
+from modelfolder import names
 from modelfolder.safetensors import SUFFIX, read_header
 from modelfolder.source import Source, SourceFile, open_regular
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 
 LFS_START = b"version https://git-lfs.github.com/spec/v1\n"
 LFS_MAX_BYTES = 1024

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from modelfolder import names, pool, structure
+from modelfolder import names, structure
 from modelfolder.contents import (
     CONFIG,
     INDEXES,
@@ -27,10 +27,11 @@ from modelfolder.contents import (
     look_into,
     read_part,
 )
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
 from modelfolder.safetensors import SUFFIX, show
 from modelfolder.source import Source
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 
 _README = b"README.md"
 _README_BYTES = 64 << 10

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelfolder import structure
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
-from modelfolder.processor import SharedProcessor, processors
 from modelfolder.source import SourceFile, open_source
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
+from podkit.processor import SharedProcessor, processors
 from preload import state
 from preload.buffers import page_buffer
 from preload.destination import Destination, Journal, Part, writing

@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from modelfolder import manifest as manifests
-from modelfolder import names, pool
-from modelfolder.errors import Exit, FaststartError, destination_error
-from modelfolder.locks import acquire
-from modelfolder.patience import Patience
+from modelfolder import names
 from modelfolder.source import Source, SourceFile, open_regular, open_uncached
+from podkit import pool
+from podkit.errors import Exit, FaststartError, destination_error
+from podkit.locks import acquire
+from podkit.patience import Patience
 from preload import space, state
 from preload.state import PAGE, Identity, Past, Record
 

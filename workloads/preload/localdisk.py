@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from modelfolder import names
-from modelfolder.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError
 
 INSTANCE_STORAGE = "Amazon EC2 NVMe Instance Storage"
 """What sysfs says as the model of such a disk; an EBS volume says "Amazon Elastic Block Store"."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from modelfolder.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError
 from preload import VERSION
 from preload.state import VERIFY_LEVELS
 

@@ -7,9 +7,9 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 
-from modelfolder.console import Words, stopping_on_sigterm, write_termination
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
+from podkit.console import Words, stopping_on_sigterm, write_termination
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 from preload import options
 from preload.destination import remove_run
 from preload.options import Options

@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from modelfolder import pool, structure
-from modelfolder.patience import Patience
-from modelfolder.processor import processors
+from modelfolder import structure
 from modelfolder.source import Source, SourceFile
+from podkit import pool
+from podkit.patience import Patience
+from podkit.processor import processors
 from preload import state
 from preload.buffers import page_buffer
 from preload.copier import SMALL, TINY, Settings

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from modelfolder import names
-from modelfolder.errors import Exit, FaststartError
 from modelfolder.source import Source
+from podkit.errors import Exit, FaststartError
 
 TERMINATION_MAX_BYTES = 4096
 """What the kubelet keeps of a termination message."""

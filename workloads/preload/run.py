@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from modelfolder import pool, structure
-from modelfolder.errors import Exit, FaststartError
+from modelfolder import structure
 from modelfolder.manifest import canonical
 from modelfolder.names import show
-from modelfolder.patience import Patience
 from modelfolder.source import Source, look
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 from preload import localdisk, mode, recheck, state
 from preload.copier import Copy, Job, Settings, require_unchanged
 from preload.destination import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from modelfolder.errors import Exit, FaststartError
 from modelfolder.manifest import Manifest
-from modelfolder.processor import processors
 from modelfolder.source import Source, look, read_manifest
 from modelfolder.verdict import Finding, judge
+from podkit.errors import Exit, FaststartError
+from podkit.processor import processors
 from preload.report import Progress, size
 from preload.run import Surroundings
 from publish.options import Check

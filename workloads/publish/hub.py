@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from modelfolder import pool
-from modelfolder.errors import Exit, FaststartError, destination_error
-from modelfolder.patience import DELAYS, Patience
+from podkit import pool
+from podkit.errors import Exit, FaststartError, destination_error
+from podkit.patience import DELAYS, Patience
 from preload.destination import writing
 from publish.remote import Listing, RemoteFile, listed
 

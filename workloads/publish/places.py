@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from modelfolder import pool
-from modelfolder.errors import Exit, FaststartError
 from modelfolder.selection import select
 from modelfolder.source import Source, look
+from podkit import pool
+from podkit.errors import Exit, FaststartError
 from preload import localdisk
 from preload import options as copy_options
 from preload import run as copying

@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from modelfolder.errors import Exit, FaststartError
 from modelfolder.names import show
-from modelfolder.patience import Patience
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 from preload.program import perform
 from preload.run import Surroundings
 from publish import options

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from modelfolder import names, pool
-from modelfolder.errors import Exit, FaststartError
+from modelfolder import names
 from modelfolder.manifest import Manifest, canonical, digest
-from modelfolder.processor import processors
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
 from modelfolder.verdict import Verdict, judge
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.processor import processors
 from preload.destination import nearest_existing, writing
 from preload.report import PROGRESS_SECONDS, Progress, size
 from preload.run import Surroundings

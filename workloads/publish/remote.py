@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from modelfolder import manifest, names
-from modelfolder.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import os
 import stat
 
 from modelfolder import manifest as manifests
-from modelfolder import names, pool
-from modelfolder.errors import Exit, FaststartError
+from modelfolder import names
 from modelfolder.manifest import Manifest
-from modelfolder.patience import Patience
 from modelfolder.source import read_manifest
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 from preload.destination import writing
 from preload.report import size
 from preload.run import Surroundings

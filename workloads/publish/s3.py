@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from modelfolder import names, pool
-from modelfolder.errors import Exit, FaststartError, destination_error
-from modelfolder.patience import Patience
+from modelfolder import names
+from podkit import pool
+from podkit.errors import Exit, FaststartError, destination_error
+from podkit.patience import Patience
 from publish.remote import Listing, RemoteFile, listed
 
 PART_BYTES = 32 << 20

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from modelfolder import names
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.locks import acquire
-from modelfolder.patience import Patience
+from podkit.errors import Exit, FaststartError
+from podkit.locks import acquire
+from podkit.patience import Patience
 from preload.destination import take_inventory, writing
 from preload.state import Record
 from publish.remote import RemoteFile

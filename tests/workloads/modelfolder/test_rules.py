@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from modelfolder import manifest as manifests
 from modelfolder import names, structure
-from modelfolder.errors import FaststartError
-from modelfolder.patience import Patience
 from modelfolder.source import look
+from podkit.errors import FaststartError
+from podkit.patience import Patience
 from tests.workloads.support import index, publish, safetensors, write
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from modelfolder.errors import Exit, FaststartError
 from modelfolder.selection import SMALL, Selection, select
+from podkit.errors import Exit, FaststartError
 from tests.workloads.support import index
 
 GB = 1_000_000_000

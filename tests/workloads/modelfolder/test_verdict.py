@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from modelfolder import pickles, structure
 from modelfolder import safetensors as safetensors_files
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import TRANSIENT, Patience
 from modelfolder.source import look
 from modelfolder.verdict import Finding, Verdict, judge
+from podkit.errors import Exit, FaststartError
+from podkit.patience import TRANSIENT, Patience
 from tests.workloads.support import SHARDS, Naps, write
 
 Files = Mapping[str | bytes, bytes | None]

@@ -27,7 +27,7 @@ from tests.workloads.support import WORKLOADS, index, is_marked, publish, safete
 MIB = 1 << 20
 SHIM = Path(__file__).with_name("faulty.c")
 TIMEOUT = 60.0
-QUICK = "import modelfolder.patience; modelfolder.patience.DELAYS = (0.01,) * 5\n"
+QUICK = "import podkit.patience; podkit.patience.DELAYS = (0.01,) * 5\n"
 """Python code that shortens the pauses before another try."""
 
 START = "import os, sys, time, signal\n{}\nfrom preload.program import main\nsys.exit(main(sys.argv[1:]))"

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from modelfolder.patience import DELAYS, TRANSIENT
+from podkit.patience import DELAYS, TRANSIENT
 from preload import copier, program, space
 from tests.workloads.support import (
     MODEL,

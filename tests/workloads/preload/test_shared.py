@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelfolder.manifest import ManifestFile
-from modelfolder.patience import Patience
 from modelfolder.source import SourceFile, look
+from podkit.patience import Patience
 from preload import copier, state
 from preload.destination import Part, locked
 from preload.state import Identity, PartRecord, Past

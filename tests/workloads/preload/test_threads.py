@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from modelfolder.manifest import ManifestFile
-from modelfolder.patience import Patience
 from modelfolder.source import SourceFile
+from podkit.patience import Patience
 from preload import copier, program, work
 from preload.destination import Destination, Part, locked
 from preload.state import Identity, Past

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelfolder import manifest as manifests
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
 from modelfolder.source import look
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 from publish import program, publishing, sealing, staging
 from publish.sealing import Hashing
 from tests.workloads.publish.support import FIRST, MODEL, SECOND, manifest, publish

@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.loopback.hub import Fault, Hub, blob_id, hub_here
-from modelfolder import pool
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import DELAYS, Patience
+from podkit import pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import DELAYS, Patience
 from publish import hub as hubs
 from publish.hub import HubRemote, open_hub
 from publish.remote import Listing, RemoteFile
@@ -266,7 +266,7 @@ def test_an_endpoint_may_end_with_a_slash(hub, place, monkeypatch):
 
 def test_without_huggingface_hub_the_module_is_imported_and_only_an_address_is_refused():
     code = (
-        "from publish.hub import open_hub; from modelfolder.patience import Patience\n"
+        "from publish.hub import open_hub; from podkit.patience import Patience\n"
         "try: open_hub('hf://org/name', None, Patience())\n"
         "except Exception as error: print(int(error.code), error.message)"
     )

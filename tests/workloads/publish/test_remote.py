@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.loopback.hub import hub_here
-from modelfolder.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError
 from publish import publishing, staging
 from publish.remote import Listing, RemoteFile, listed
 from tests.workloads.publish.support import FIRST, MODEL, SECOND, manifest, publish

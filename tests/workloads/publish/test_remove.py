@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelfolder.errors import FaststartError
 from modelfolder.manifest import digest
-from modelfolder.patience import Patience
+from podkit.errors import FaststartError
+from podkit.patience import Patience
 from preload.report import size
 from preload.run import Surroundings
 from publish import removing, staging

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from s3transfer.utils import DeferredOpenFile
 
 from lab.loopback.s3 import BUCKET, App, Environ, Start, Store, refusing, serving, use
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 from publish import s3
 from publish.remote import RemoteFile
 from tests.workloads.publish.support import MODEL, publish

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from modelfolder.patience import Patience
-from modelfolder.processor import SharedProcessor
+from podkit.patience import Patience
+from podkit.processor import SharedProcessor
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable
 
-from modelfolder.errors import Exit, FaststartError
-from modelfolder.patience import Patience
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
 
 _SECONDS = 0.1  # between two tries
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 
-from modelfolder.patience import Patience
+from podkit.patience import Patience
 
 
 class Words:

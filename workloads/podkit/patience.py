@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from modelfolder.errors import Exit, FaststartError, source_error
+from podkit.errors import Exit, FaststartError, source_error
 
 T = TypeVar("T")
 
