@@ -17,7 +17,7 @@ from modelfolder.pickles import Kind
 from modelfolder.safetensors import SUFFIX, Tensors, read_tensors, show
 from modelfolder.selection import select
 from modelfolder.source import Source, SourceFile, open_regular
-from podkit import pool
+from podkit import display, pool
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -61,7 +61,7 @@ class Finding:
 
     def __str__(self) -> str:
         """Return it as one line for people."""
-        about = f"{names.show(self.file)}: " if self.file is not None else ""
+        about = f"{display.show(self.file)}: " if self.file is not None else ""
         return about + self.message
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelfolder import names
+from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
 SCHEMA = "faststart.dev/manifest/v1"
@@ -204,22 +205,22 @@ def _text(document: dict[str, Any], key: str) -> str:
 def _content(value: object) -> bytes:
     path = names.from_json(value)
     if not names.is_content(path):
-        raise ValueError(f"{names.show(path)!r} is no path inside a model folder")
+        raise ValueError(f"{show(path)!r} is no path inside a model folder")
     return path
 
 
 def _file(item: dict[str, Any]) -> ManifestFile:
     path, size = _content(item["path"]), item["size"]
     if type(size) is not int or size < 0:
-        raise ValueError(f"the size of {names.show(path)} is {size!r}")
+        raise ValueError(f"the size of {show(path)} is {size!r}")
     block_bytes, blocks = item["block_bytes"], item["blocks"]
     if blocks is None:
         return ManifestFile(path, size)
     if type(block_bytes) is not int or block_bytes <= 0 or block_bytes % BLOCK_UNIT:
-        raise ValueError(f"the block_bytes of {names.show(path)} is {block_bytes!r}")
+        raise ValueError(f"the block_bytes of {show(path)} is {block_bytes!r}")
     hashes = tuple(bytes.fromhex(block) for block in blocks)
     if any(len(block) != hashlib.sha256().digest_size for block in hashes):
-        raise ValueError(f"a block hash of {names.show(path)} is no SHA-256")
+        raise ValueError(f"a block hash of {show(path)} is no SHA-256")
     if len(hashes) != -(-size // block_bytes):
-        raise ValueError(f"{names.show(path)} has {len(hashes)} block hashes for {size} bytes")
+        raise ValueError(f"{show(path)} has {len(hashes)} block hashes for {size} bytes")
     return ManifestFile(path, size, block_bytes, hashes)

@@ -1,4 +1,4 @@
-"""Paths inside a model folder: shown to people, written to JSON, and held to be relative."""
+"""Paths inside a model folder: what they are, written to JSON, and held to be relative."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ STATE = b".faststart"
 
 WEIGHT_SUFFIXES = (b".safetensors", b".bin", b".pt", b".pth", b".gguf")
 """How weight files end; vLLM looks for these (model_executor/model_loader: default_loader.py, gguf_loader.py)."""
-
-
-def show(path: bytes) -> str:
-    """Return a path as one printable line: bytes that are no UTF-8 and control characters become escapes."""
-    text = path.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def to_json(path: bytes) -> str | dict[str, str]:

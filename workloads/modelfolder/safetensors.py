@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from modelfolder import names
 from modelfolder.source import SourceFile, open_regular
+from podkit import display
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -123,7 +123,7 @@ def read_tensors(file: SourceFile, patience: Patience) -> Tensors:
 
 def show(text: str) -> str:
     """Return a text from JSON, which may hold halves of characters, as one printable line."""
-    return names.show(text.encode("utf-8", "backslashreplace"))
+    return display.show(text.encode("utf-8", "backslashreplace"))
 
 
 def _are_sizes(numbers: list[object]) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelfolder import names
+from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
 SMALL = 64_000_000
@@ -161,8 +162,8 @@ def _unnamed(sizes: dict[bytes, int], patterns: Sequence[str]) -> dict[bytes, st
         whole = pattern + "*" if pattern.endswith("/") else pattern
         found = [path for path in sizes if fnmatch.fnmatchcase(os.fsdecode(path), whole)]
         if not found:
-            there = ", ".join(map(names.show, list(sizes)[:3])) + (", ..." if len(sizes) > 3 else "")
-            shown = names.show(pattern.encode("utf-8", "surrogateescape"))
+            there = ", ".join(map(show, list(sizes)[:3])) + (", ..." if len(sizes) > 3 else "")
+            shown = show(pattern.encode("utf-8", "surrogateescape"))
             raise FaststartError(Exit.USAGE, f"--files {shown}: names none of the {len(sizes)} files: {there}")
         named.update(found)
     return {path: "named by no pattern" for path in sizes if path not in named}
@@ -195,7 +196,7 @@ def _unused_folder(folder: bytes) -> str | None:
     for part in folder.split(b"/"):
         for pattern, reason in _FOLDERS.items():
             if pattern.fullmatch(part):
-                return f"{names.show(part)}/: {reason}"
+                return f"{show(part)}/: {reason}"
     return None
 
 
@@ -261,7 +262,7 @@ def _unused_file(
             return _other(own) if own.whole else None
         if name.startswith(b"adapter_model.") and os.path.join(folder, b"adapter_config.json") in siblings:
             return None
-        return f"not named by {names.show(os.path.basename(own.index))}"
+        return f"not named by {show(os.path.basename(own.index))}"
     if size < SMALL or name.endswith(_TEXT) or (not folder and not name.endswith(_DATA)):
         return None
     return f"{_gb(size)} of a kind that vLLM does not open"
@@ -310,10 +311,10 @@ def _named(
     try:
         shards = {shard.encode() for shard in json.loads(read(index))["weight_map"].values()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return frozenset(), f"{names.show(index)} has no readable weight_map: all files of its format count as weights"
+        return frozenset(), f"{show(index)} has no readable weight_map: all files of its format count as weights"
     named = {os.path.join(os.path.dirname(index), shard) for shard in shards}
     found = named.intersection(there)
-    fault = f"{names.show(index)} names {len(named - found)} of {len(named)} weight files that are not there"
+    fault = f"{show(index)} names {len(named - found)} of {len(named)} weight files that are not there"
     return frozenset(found), fault if found < named else None
 
 

@@ -15,6 +15,7 @@ from modelfolder import names
 from modelfolder.manifest import Manifest, ManifestFile
 from modelfolder.selection import LeftOut, select
 from podkit import pool
+from podkit.display import show
 from podkit.errors import Exit, FaststartError, source_error
 from podkit.patience import Patience
 
@@ -283,13 +284,13 @@ def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[
         status = patience.transient(lambda: os.stat(end))
     except OSError as error:
         if error.errno in _MISSING:
-            message = f"is a link to {names.show(target)}, which does not exist"
+            message = f"is a link to {show(target)}, which does not exist"
             raise FaststartError(Exit.DAMAGED, message, path) from error
         if error.errno == errno.ELOOP:
             raise FaststartError(Exit.DAMAGED, "is a link that leads back to itself", path) from error
         raise source_error(error, path) from error
     if status.st_dev != device:
-        message = f"is a link to {names.show(end)}, outside the source's file system: only links inside are followed"
+        message = f"is a link to {show(end)}, outside the source's file system: only links inside are followed"
         raise FaststartError(Exit.NOT_PERMITTED, message, path)
     return end, status
 

@@ -15,6 +15,7 @@ from modelfolder import names
 from modelfolder.safetensors import SUFFIX, read_header
 from modelfolder.source import Source, SourceFile, open_regular
 from podkit import pool
+from podkit.display import show
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -100,7 +101,7 @@ def require_shards(file: SourceFile, index: dict[str, Any], paths: set[bytes]) -
     shards = {shard.encode() for shard in index["weight_map"].values()}
     missing = sorted(shard for shard in shards if os.path.join(folder, shard) not in paths)
     if missing:
-        shown = ", ".join(map(names.show, missing[:3])) + (", ..." if len(missing) > 3 else "")
+        shown = ", ".join(map(show, missing[:3])) + (", ..." if len(missing) > 3 else "")
         raise _damaged(file, f"names {len(missing)} of {len(shards)} weight files that are not there: {shown}")
 
 

@@ -29,7 +29,7 @@ from modelfolder.contents import (
 )
 from modelfolder.safetensors import SUFFIX, show
 from modelfolder.source import Source
-from podkit import pool
+from podkit import display, pool
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -212,7 +212,7 @@ def _parts(contents: Contents, named: set[bytes]) -> Iterator[_Found]:
         after = b"-of-%s%s" % (total, suffix)
         digits = min(len(path) - len(before + after) for path in there.values())
         absent = itertools.islice((number for number in itertools.count(first) if number not in there), min(lost, 3))
-        shown = ", ".join(names.show(b"%s%0*d%s" % (before, digits, number, after)) for number in absent)
+        shown = ", ".join(display.show(b"%s%0*d%s" % (before, digits, number, after)) for number in absent)
         more = ", ..." if lost > 3 else ""
         message = f"is one of {count} parts, of which {lost} {'is' if lost == 1 else 'are'} not there ({shown}{more})"
         effect = Effect.STOPS if contents.format == "gguf" else Effect.MISLEADS
@@ -266,7 +266,7 @@ def _mistral(contents: Contents) -> Iterator[_Found]:
         # Twice: two numbers of four bits may count as one.
         if None not in sets and 2 * held < wanted:
             message = (
-                f"{message}, and is not whole: it has {held} numbers, {names.show(other[0])} and its like {wanted}"
+                f"{message}, and is not whole: it has {held} numbers, {display.show(other[0])} and its like {wanted}"
             )
             yield _damaged(Effect.STOPS, contents.taken[1][0], f"{message}: {remedy}")
 
@@ -314,7 +314,7 @@ def _oddities(contents: Contents, config: dict[str, Any], architecture: str | No
     idle = sorted(path for path in files if names.is_weight(path) and path not in contents.used)
     if contents.taken and idle:
         total = _size(sum(files[path].size for path in idle))
-        shown = ", ".join(map(names.show, idle[:3])) + (", ..." if len(idle) > 3 else "")
+        shown = ", ".join(map(display.show, idle[:3])) + (", ..." if len(idle) > 3 else "")
         message = f"holds weights that vLLM does not open beside the {contents.format} set, {total} in {len(idle)}"
         yield _odd(None, f"{message} files: {shown}")
 
@@ -354,7 +354,7 @@ def _summary(found: Collection[_Found], contents: Contents, weights: Weights | N
     for effect, words in (Effect.STOPS, "vLLM would not start"), (Effect.MISLEADS, "vLLM may start and answer wrongly"):
         because = [finding for one, finding in found if one == effect]
         if because:
-            about = names.show(because[0].file) if because[0].file is not None else "the folder"
+            about = display.show(because[0].file) if because[0].file is not None else "the folder"
             more = f" (and {len(because) - 1} more)" if len(because) > 1 else ""
             return f"{words}: {about} {because[0].message}{more}"
     assert weights is not None

@@ -1,4 +1,4 @@
-"""What surrounds a pod program: lines for people, SIGTERM, the result for the kubelet."""
+"""Lines for people on standard error, SIGTERM, and the termination message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from podkit.patience import Patience
 
 
-class Words:
+class Console:
     """Lines on standard error, each with the program's name, and on a terminal a bar below them that lines push on."""
 
     def __init__(self, program: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
+from collections.abc import Iterator
 
 
 class Exit(enum.IntEnum):
@@ -62,3 +64,12 @@ def destination_error(error: OSError, file: bytes) -> FaststartError:
     if error.errno in _NOT_PERMITTED:
         return FaststartError(Exit.NOT_PERMITTED, f"cannot be written in the destination: {error.strerror}", file)
     return FaststartError(Exit.IO_ERROR, f"writing to the destination failed: {error.strerror}", file)
+
+
+@contextlib.contextmanager
+def writing(file: bytes) -> Iterator[None]:
+    """Turn an OSError into the FaststartError 3, 7 or 9 of `destination_error`, which names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise destination_error(error, file) from error

@@ -19,6 +19,7 @@ DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each new try: half a minute in all, a choice of ours. Lustre waits out a failover by itself."""
 
 _SLICE = 0.1  # the longest sleep in seconds; bounds how late a stop is noticed
+_IDLE = 0.5  # the same for a program that only waits for its end
 
 
 class Patience:
@@ -59,6 +60,11 @@ class Patience:
             self._sleep(min(seconds, _SLICE))
             seconds -= _SLICE
         self.check()
+
+    def wait_for_stop(self) -> None:
+        """Sleep until SIGTERM asks for a stop."""
+        while not self.stopped:
+            self._sleep(_IDLE)
 
     def transient(self, call: Callable[[], T]) -> T:
         """Call until it works, with growing pauses while it fails with an error of TRANSIENT.

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from modelfolder import structure
 from modelfolder.source import SourceFile, open_source
-from podkit.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
 from podkit.processor import SharedProcessor, processors
 from preload import state
 from preload.buffers import page_buffer
-from preload.destination import Destination, Journal, Part, writing
+from preload.destination import Destination, Journal, Part
 from preload.hashing import Hashers
 from preload.mode import Mode
 from preload.shares import Share, Shares

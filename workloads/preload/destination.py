@@ -19,7 +19,7 @@ from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.source import Source, SourceFile, open_regular, open_uncached
 from podkit import pool
-from podkit.errors import Exit, FaststartError, destination_error
+from podkit.errors import Exit, FaststartError, writing
 from podkit.locks import acquire
 from podkit.patience import Patience
 from preload import space, state
@@ -35,15 +35,6 @@ _RUN = b"run"
 _JOURNAL = b"journal.jsonl"
 _PROGRESS = b"progress.json"
 _FOLDERS_KEPT_OPEN = 128
-
-
-@contextlib.contextmanager
-def writing(file: bytes) -> Iterator[None]:
-    """Turn an OSError into a FaststartError 3, 7 or 9 that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise destination_error(error, file) from error
 
 
 def require_acceptable(root: bytes, source: bytes) -> None:

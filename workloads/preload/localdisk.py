@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from modelfolder import names
+from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
 INSTANCE_STORAGE = "Amazon EC2 NVMe Instance Storage"
@@ -57,7 +57,7 @@ def require(disk: Disk) -> None:
         return
     devices = ", ".join(f"{name} ({model})" for name, model in disk.block_devices)
     found = devices or f"{disk.file_system}, which is on no block device"
-    point = names.show(disk.mount_point)
+    point = show(disk.mount_point)
     message = f"--require-local-disk: is on {point}, that is {found}; expected only {INSTANCE_STORAGE!r}"
     raise FaststartError(Exit.REFUSED, message, disk.folder)
 

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from preload.report import size
+from podkit.display import size
 from preload.state import PAGE
 
 REQUEST = 4 << 20

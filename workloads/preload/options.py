@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from podkit.errors import Exit, FaststartError
+from podkit.options import Parser, digest, natural, seconds
 from preload import VERSION
 from preload.state import VERIFY_LEVELS
 
@@ -117,33 +117,13 @@ class Options:
     stay: str | None
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose help is a text of ours, and whose errors are FaststartError 2."""
-
-    def __init__(self, program: str = "", text: str = ""):
-        super().__init__(prog=program, allow_abbrev=False, add_help=bool(text))
-        self._text = text
-
-    def format_help(self) -> str:
-        """Return the text."""
-        return self._text
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse the command line.
-
-        Raises:
-            FaststartError: 2.
-        """
-        raise FaststartError(Exit.USAGE, f"{message}; see --help")
-
-
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Options:
     """Return the options of a command line; their meaning stands in `--help`.
 
     Raises:
         FaststartError: 2, it is wrong.
     """
-    parser = Parser("preload", HELP)
+    parser = Parser("preload", HELP, VERSION)
     parser.add_argument("source", metavar="SOURCE", type=os.fsencode)
     parser.add_argument("destination", metavar="DEST", type=os.fsencode)
     parser.add_argument("--parallel", type=parallel, default=32)
@@ -152,13 +132,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     parser.add_argument("--files", nargs="+", default=["auto"])
     parser.add_argument("--verify", choices=VERIFY_LEVELS, default="size")
     parser.add_argument("--max-bytes", type=natural)
-    parser.add_argument("--manifest-digest", type=_digest)
+    parser.add_argument("--manifest-digest", type=digest)
     parser.add_argument("--require-local-disk", action="store_true")
     parser.add_argument("--wait", type=seconds, default=3600.0)
     parser.add_argument("--stay", action="store_true")
     parser.add_argument("--plan", action="store_true")
-    parser.add_argument("--termination-log")
-    parser.add_argument("--version", action="version", version=f"preload {VERSION}")
     given = parser.parse_args(arguments)
     if given.write == "direct" and given.cache == "keep":
         parser.error("--write direct leaves no pages that --cache keep could keep: use --write buffered, or auto")
@@ -179,16 +157,6 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     )
 
 
-def termination_log(arguments: Sequence[str]) -> str | None:
-    """Return the value of --termination-log in a command line that may be wrong elsewhere."""
-    parser = Parser()
-    parser.add_argument("--termination-log")
-    try:
-        return parser.parse_known_args(arguments)[0].termination_log
-    except FaststartError:
-        return None
-
-
 def _pod_uid(environment: Mapping[str, str]) -> str:
     uid = environment.get(POD_UID, "")
     if not re.fullmatch(r"[0-9a-f-]{8,64}", uid):
@@ -196,33 +164,9 @@ def _pod_uid(environment: Mapping[str, str]) -> str:
     return uid
 
 
-def natural(text: str) -> int:
-    """Read a whole number, for argparse."""
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _digest(text: str) -> str:
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not sha256: and 64 hex digits")
-    return text
-
-
 def parallel(text: str) -> int:
     """Read a number of streams, for argparse."""
     number = natural(text)
     if not 1 <= number <= MAX_PARALLEL:
         raise argparse.ArgumentTypeError(f"{number} is not between 1 and {MAX_PARALLEL}")
-    return number
-
-
-def seconds(text: str) -> float:
-    """Read a number of seconds, for argparse."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from modelfolder import structure
 from modelfolder.manifest import canonical
-from modelfolder.names import show
 from modelfolder.source import Source, look
 from podkit import pool
-from podkit.errors import Exit, FaststartError
-from podkit.patience import Patience
+from podkit.display import show, size
+from podkit.errors import Exit, FaststartError, writing
+from podkit.progress import PROGRESS_SECONDS, Progress, describe
+from podkit.surroundings import Surroundings
 from preload import localdisk, mode, recheck, state
 from preload.copier import Copy, Job, Settings, require_unchanged
 from preload.destination import (
@@ -32,10 +33,9 @@ from preload.destination import (
     read_progress,
     require_acceptable,
     take_inventory,
-    writing,
 )
 from preload.options import Options
-from preload.report import PROGRESS_SECONDS, Progress, Report, describe, size
+from preload.report import CopyReport
 from preload.state import Identity, Past, Record
 
 _SHARED_PROGRESS_SECONDS = 1.0  # between two notes for those who wait for the destination
@@ -43,26 +43,7 @@ _SHARED_PROGRESS_SECONDS = 1.0  # between two notes for those who wait for the d
 _GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run needs of the process that it is in.
-
-    Attributes:
-        patience: told when to stop.
-        say: takes a line for people.
-        draw: takes a text that replaces the last one on a terminal; None if there is none.
-        proc: where proc is mounted.
-        sysfs: where sysfs is mounted.
-    """
-
-    patience: Patience
-    say: Callable[[str], None]
-    draw: Callable[[str], None] | None
-    proc: str
-    sysfs: str
-
-
-def run(options: Options, around: Surroundings, report: Report) -> None:
+def run(options: Options, around: Surroundings, report: CopyReport) -> None:
     """Copy a model, or find that it is there already, or say what would be copied (--plan).
 
     Args:
@@ -193,7 +174,7 @@ class _Task:
     mode: mode.Mode
     root: bytes
     around: Surroundings
-    report: Report
+    report: CopyReport
 
     def complete(self, destination: Destination) -> None:
         """Copy what is missing and set the marker; nothing, if the marker stands and all is there."""

@@ -7,13 +7,13 @@ import os
 from modelfolder.manifest import Manifest
 from modelfolder.source import Source, look, read_manifest
 from modelfolder.verdict import Finding, judge
+from podkit.display import size
 from podkit.errors import Exit, FaststartError
 from podkit.processor import processors
-from preload.report import Progress, size
-from preload.run import Surroundings
+from podkit.progress import Progress
+from podkit.surroundings import Surroundings
 from publish.options import Check
-from publish.places import telling
-from publish.report import PublishReport
+from publish.report import PublishReport, telling
 from publish.sealing import Hashing
 
 

@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from podkit import pool
-from podkit.errors import Exit, FaststartError, destination_error
+from podkit.errors import Exit, FaststartError, destination_error, writing
 from podkit.patience import DELAYS, Patience
-from preload.destination import writing
 from publish.remote import Listing, RemoteFile, listed
 
 T = TypeVar("T")

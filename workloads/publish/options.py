@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from podkit.options import Parser, natural, seconds
 from preload import VERSION
-from preload.options import Parser, natural, parallel, seconds
+from preload.options import parallel
 
 REMOTE = ("s3://", "hf://")
 
@@ -155,7 +156,7 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
     Raises:
         FaststartError: 2, it is wrong.
     """
-    parser = Parser("publish", HELP)
+    parser = Parser("publish", HELP, VERSION)
     parser.add_argument("paths", metavar="SOURCE DEST", nargs="*")
     parser.add_argument("--in-place", metavar="FOLDER")
     parser.add_argument("--check", metavar="FOLDER")
@@ -171,8 +172,6 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
     parser.add_argument("--staging")
     parser.add_argument("--wait", type=seconds)
     parser.add_argument("--tries", type=tries, default=1)
-    parser.add_argument("--termination-log")
-    parser.add_argument("--version", action="version", version=f"publish {VERSION}")
     given = parser.parse_intermixed_args(arguments)
     folders = [folder for folder in (given.in_place, given.check, given.remove) if folder is not None]
     if len(folders) + bool(given.paths) != 1 or len(given.paths) not in (0, 2):

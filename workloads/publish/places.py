@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from modelfolder.selection import select
 from modelfolder.source import Source, look
 from podkit import pool
-from podkit.errors import Exit, FaststartError
+from podkit.display import size
+from podkit.errors import Exit, FaststartError, writing
+from podkit.progress import Progress
+from podkit.surroundings import Surroundings
 from preload import localdisk
 from preload import options as copy_options
 from preload import run as copying
-from preload.destination import writing
-from preload.report import Progress, size
-from preload.run import Surroundings, require_max_bytes, require_space
+from preload.run import require_max_bytes, require_space
 from publish.options import Options
 from publish.remote import Listing, Remote, RemoteFile
-from publish.report import PublishReport
+from publish.report import PublishReport, telling
 from publish.sealing import Origin
 from publish.staging import Staging
 from publish.striping import stripe
 
 _COMMIT = re.compile("[0-9a-f]{40}")
-_TICK = 0.2  # seconds between two words of how far it is
 
 
 class Place(Protocol):
@@ -61,24 +59,6 @@ class Place(Protocol):
             FaststartError: any exit code of publish.
         """
         ...
-
-
-@contextlib.contextmanager
-def telling(progress: Progress, done: Callable[[], int], streams: int) -> Iterator[None]:
-    """Say how far something is while the block runs."""
-    ended = threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(_TICK):
-            progress.update(done(), streams)
-
-    thread = threading.Thread(target=tell, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _origin(options: Options, address: str, digest: str) -> Origin:

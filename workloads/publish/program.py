@@ -1,18 +1,16 @@
-"""What surrounds a run of publish: command line, SIGTERM, the result for people and for the kubelet."""
+"""publish as a program: which of its tasks was asked for, and how often it is tried."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
 
-from modelfolder.names import show
+from podkit.display import show
 from podkit.errors import Exit, FaststartError
-from podkit.patience import Patience
-from preload.program import perform
-from preload.run import Surroundings
+from podkit.program import Program
+from podkit.surroundings import Surroundings
 from publish import options
 from publish.checking import check
+from publish.options import Check, Options, Removal
 from publish.publishing import publish
 from publish.removing import remove
 from publish.report import PublishReport
@@ -25,45 +23,20 @@ PAUSES = (10.0, 30.0, 60.0)
 requests, so these are for what is away for longer."""
 
 
-def main(
-    arguments: Sequence[str],
-    *,
-    proc: str = "/proc",
-    sysfs: str = "/sys",
-    sleep: Callable[[float], object] = time.sleep,
-) -> int:
-    """Run publish.
-
-    Args:
-        arguments: the command line without the program's name.
-        proc: where proc is mounted; tests name a stand-in.
-        sysfs: where sysfs is mounted; tests name a stand-in.
-        sleep: how to let time pass between tries.
-
-    Returns:
-        The exit code (contracts.md, "Exit codes"). 0 means that the destination is sealed, that --check found
-        nothing that is wrong, or that what --remove named is gone.
-    """
-
-    def work(around: Surroundings) -> None:
-        asked = options.parse(arguments)
-        if isinstance(asked, options.Check):
-            check(asked, around, result)
-        elif isinstance(asked, options.Removal):
-            remove(asked, around, result)
-        else:
-            _try(asked, around, result)
-
-    result = PublishReport()
+def _work(asked: Options | Check | Removal, around: Surroundings, report: PublishReport) -> None:
     before = os.umask(0o022)  # servers read as another user
     try:
-        perform("publish", arguments, result, work, Patience(sleep), proc, sysfs)
+        if isinstance(asked, Check):
+            check(asked, around, report)
+        elif isinstance(asked, Removal):
+            remove(asked, around, report)
+        else:
+            _try(asked, around, report)
     finally:
         os.umask(before)
-    return result.code
 
 
-def _try(asked: options.Options, around: Surroundings, result: PublishReport) -> None:
+def _try(asked: Options, around: Surroundings, report: PublishReport) -> None:
     """Publish, and do so again after a growing pause where that can help.
 
     Raises:
@@ -71,7 +44,7 @@ def _try(asked: options.Options, around: Surroundings, result: PublishReport) ->
     """
     for number in range(1, asked.tries + 1):
         try:
-            publish(asked, around, result)
+            publish(asked, around, report)
         except FaststartError as error:
             if not (error.code in AGAIN or error.passing) or number == asked.tries:
                 raise
@@ -81,3 +54,8 @@ def _try(asked: options.Options, around: Surroundings, result: PublishReport) ->
             around.patience.pause(pause)
         else:
             return
+
+
+main = Program("publish", options.parse, PublishReport, _work).main
+"""Runs publish. 0 means that the destination is sealed, that --check found nothing that is wrong, or that what --remove
+named is gone."""

@@ -10,16 +10,17 @@ from modelfolder.manifest import Manifest, canonical, digest
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
 from modelfolder.verdict import Verdict, judge
 from podkit import pool
-from podkit.errors import Exit, FaststartError
+from podkit.display import show, size
+from podkit.errors import Exit, FaststartError, writing
 from podkit.processor import processors
-from preload.destination import nearest_existing, writing
-from preload.report import PROGRESS_SECONDS, Progress, size
-from preload.run import Surroundings
+from podkit.progress import PROGRESS_SECONDS, Progress
+from podkit.surroundings import Surroundings
+from preload.destination import nearest_existing
 from publish import sealing
 from publish.hub import open_hub
 from publish.options import Options
-from publish.places import FolderInPlace, FolderPlace, Place, RemotePlace, telling
-from publish.report import PublishReport
+from publish.places import FolderInPlace, FolderPlace, Place, RemotePlace
+from publish.report import PublishReport, telling
 from publish.s3 import open_s3
 from publish.sealing import Hashing, Origin
 from publish.staging import clear, finish, lock_of, locked, require_free, sync_folders
@@ -183,7 +184,7 @@ def _seal(
 
 def _require_good(source: Source, verdict: Verdict, options: Options, around: Surroundings) -> None:
     for path, kind in source.skipped:
-        around.say(f"{names.show(path)}: is {kind}, skipped")
+        around.say(f"{show(path)}: is {kind}, skipped")
     for file in source.files:
         try:
             file.path.decode()

@@ -14,11 +14,10 @@ from modelfolder import names
 from modelfolder.manifest import Manifest
 from modelfolder.source import read_manifest
 from podkit import pool
-from podkit.errors import Exit, FaststartError
+from podkit.display import size
+from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
-from preload.destination import writing
-from preload.report import size
-from preload.run import Surroundings
+from podkit.surroundings import Surroundings
 from publish.options import Removal
 from publish.publishing import waiting
 from publish.report import PublishReport

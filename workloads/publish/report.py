@@ -1,16 +1,20 @@
-"""What a run of publish tells others, in the form that preload uses."""
+"""What a run of publish tells of itself."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from preload.report import Report
+from podkit.progress import Progress
+from preload.report import CopyReport
+
+_TICK = 0.2  # seconds between two looks at how far it is
 
 
-class PublishReport(Report):
+class PublishReport(CopyReport):
     """The figures of one run.
 
     Attributes:
@@ -47,3 +51,21 @@ class PublishReport(Report):
         """Return the fields of the termination message."""
         own = {"model": self.model, "revision": self.revision, "bytes": self.total_bytes}
         return super().fields() | own
+
+
+@contextlib.contextmanager
+def telling(progress: Progress, done: Callable[[], int], streams: int) -> Iterator[None]:
+    """Say how far something is while the block runs."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(_TICK):
+            progress.update(done(), streams)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from modelfolder import names
-from podkit.errors import Exit, FaststartError
+from podkit.errors import Exit, FaststartError, writing
 from podkit.locks import acquire
 from podkit.patience import Patience
-from preload.destination import take_inventory, writing
+from preload.destination import take_inventory
 from preload.state import Record
 from publish.remote import RemoteFile
 

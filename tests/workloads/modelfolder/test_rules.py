@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from modelfolder import manifest as manifests
 from modelfolder import names, structure
 from modelfolder.source import look
+from podkit.display import show
 from podkit.errors import FaststartError
 from podkit.patience import Patience
 from tests.workloads.support import index, publish, safetensors, write
@@ -41,7 +42,7 @@ def test_canonical_json_has_sorted_keys_no_blanks_utf8_and_a_final_newline():
 @given(st.binary(min_size=1))
 def test_any_path_comes_back_from_json_and_is_shown_as_one_printable_line(path):
     assert names.from_json(json.loads(json.dumps(names.to_json(path)))) == path
-    assert names.show(path).isprintable()
+    assert show(path).isprintable()
 
 
 @pytest.mark.parametrize("value", [None, 3, {}, {"b64": "?"}, ["a"]])

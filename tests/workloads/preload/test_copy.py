@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preload import buffers, copier, mode
-from preload.report import Progress, size
 from tests.workloads.support import MODEL, SHARDS, is_marked, marker, preload, publish, safetensors, tree, write
 
 
@@ -391,42 +390,6 @@ def test_any_number_of_workers_gives_the_same_tree(source, destination, streams)
     result = preload(source, destination, "--parallel", str(streams))
     assert tree(destination) == tree(source)
     assert result.termination["streams"] == min(streams, 6)
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1000, "1.00 kB"),
-        (4_200_000, "4.20 MB"),
-        (141e9, "141.00 GB"),
-        (9e15, "9000.00 TB"),
-    ],
-)
-def test_sizes_are_said_in_the_unit_that_suits_them(number, text):
-    assert size(number) == text
-
-
-def test_progress_is_said_every_few_seconds_with_rate_remaining_time_and_streams():
-    said: list[str] = []
-    times = iter([0.0, 2.0, 5.0, 7.0, 10.0])
-    progress = Progress(40_000_000_000, said.append, clock=lambda: next(times))
-    for done in (0, 0, 14_000_000_000, 20_000_000_000):
-        progress.update(done, 24)
-    assert said == [
-        "0 bytes of 40.00 GB copied, 0 bytes/s, no end in sight, 24 streams",
-        "20.00 GB of 40.00 GB copied, 2.00 GB/s, 10 s left, 24 streams",
-    ]
-
-
-def test_on_a_terminal_progress_is_a_bar_that_is_drawn_anew_several_times_a_second():
-    drawn: list[str] = []
-    times = iter([0.0, 0.1, 0.3, 0.4, 0.6])
-    progress = Progress(100, lambda _: None, drawn.append, lambda: next(times))
-    for done in (10, 50, 60, 100):
-        progress.update(done, 8)
-    assert [text[:34] for text in drawn] == [f"[{'#' * 15}{'.' * 15}] 5", f"[{'#' * 30}] 1"]
 
 
 @pytest.mark.parametrize("advice", ["given", "refused", "unknown"])

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from podkit.errors import Exit, FaststartError
 from preload import mode, program
-from preload.report import Report
 from tests.workloads.support import SHARDS, SMALL_PIECES, WORKLOADS, preload, start, write
 
 
@@ -69,33 +66,6 @@ def test_a_failure_is_reported_in_the_destination_too_once_it_is_ours(tmp_path):
     assert (report["code"], report["file"], report["message"]) == (4, SHARDS[0], result.message)
 
 
-@pytest.mark.parametrize("text", ["x", "é", "\U0001f600", '"'])
-def test_a_termination_message_never_exceeds_4_kib_and_stays_json(text):
-    report = Report()
-    report.fail(FaststartError(Exit.DAMAGED, text * 9000, text.encode() * 4000))
-    message = report.termination_message()
-    assert len(message) <= 4096
-    fields = json.loads(message)
-    assert fields["code"] == 4
-    assert fields["message"].startswith(text * 50)
-    assert fields["file"].startswith(text * 50)
-
-
-def test_a_termination_log_that_cannot_be_written_is_said_and_changes_no_exit_code(tmp_path, capsys):
-    source = write(tmp_path / "source")
-    assert program.main([str(source), str(tmp_path / "d"), "--termination-log", str(tmp_path)]) == 0
-    assert "the termination message cannot be written" in capsys.readouterr().err
-
-
-def test_a_termination_log_that_is_there_is_overwritten_in_place(tmp_path):
-    log = tmp_path / "log"
-    log.write_text("x" * 9000)
-    before = log.stat().st_ino
-    program.main(["missing", str(tmp_path / "d"), "--termination-log", str(log)])
-    assert json.loads(log.read_text())["code"] == 6
-    assert log.stat().st_ino == before
-
-
 def test_many_streams_do_not_run_out_of_open_files_where_only_the_soft_limit_is_low(tmp_path):
     files: dict[str | bytes, bytes | None] = {f"d{n}/{n}.bin": bytes(9999) for n in range(120)}
     source = write(tmp_path / "source", {"config.json": b"{}"} | files)
@@ -104,12 +74,6 @@ def test_many_streams_do_not_run_out_of_open_files_where_only_the_soft_limit_is_
     process = start(source, tmp_path / "destination", "--files", "all", "--parallel", "100", before=low)
     said = process.communicate(timeout=30)[1]
     assert process.returncode == 0, said
-
-
-def test_the_handler_for_sigterm_is_put_back():
-    before = signal.getsignal(signal.SIGTERM)
-    program.main([])
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("way", ["direct", "buffered"])

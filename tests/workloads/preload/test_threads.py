@@ -13,8 +13,9 @@ import pytest
 
 from modelfolder.manifest import ManifestFile
 from modelfolder.source import SourceFile
+from podkit import program
 from podkit.patience import Patience
-from preload import copier, program, work
+from preload import copier, work
 from preload.destination import Destination, Part, locked
 from preload.state import Identity, Past
 from tests.workloads.support import is_marked, preload, publish, safetensors, tree, use_small_pieces, write

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelfolder.manifest import digest
+from podkit.display import size
 from podkit.errors import FaststartError
 from podkit.patience import Patience
-from preload.report import size
-from preload.run import Surroundings
+from podkit.surroundings import Surroundings
 from publish import removing, staging
 from publish.options import Removal
 from publish.report import PublishReport

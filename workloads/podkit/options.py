@@ -1,0 +1,75 @@
+"""Command lines: a parser that refuses with exit code 2, and the options that every program has."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from podkit.errors import Exit, FaststartError
+
+_TERMINATION_LOG = "--termination-log"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with --termination-log, --version and --help, whose errors are FaststartError 2.
+
+    Args:
+        program: its name.
+        text: what --help prints.
+        version: what --version prints behind the name.
+    """
+
+    def __init__(self, program: str, text: str, version: str):
+        super().__init__(prog=program, allow_abbrev=False)
+        self._text = text
+        self.add_argument(_TERMINATION_LOG)
+        self.add_argument("--version", action="version", version=f"{program} {version}")
+
+    def format_help(self) -> str:
+        """Return the text."""
+        return self._text
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            FaststartError: 2.
+        """
+        raise FaststartError(Exit.USAGE, f"{message}; see --help")
+
+
+def termination_log(arguments: Sequence[str]) -> str | None:
+    """Return the value of --termination-log in a command line that may be wrong elsewhere."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser.add_argument(_TERMINATION_LOG)
+    try:
+        return parser.parse_known_args(arguments)[0].termination_log
+    except argparse.ArgumentError:
+        return None
+
+
+def natural(text: str) -> int:
+    """Read a whole number, for argparse."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds, for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return number
+
+
+def digest(text: str) -> str:
+    """Read a manifest's digest, for argparse."""
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not sha256: and 64 hex digits")
+    return text

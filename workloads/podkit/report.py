@@ -1,0 +1,81 @@
+"""How a run of a program ended: a line for people, the termination message for the kubelet, report.json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from podkit.display import show
+from podkit.errors import Exit, FaststartError
+
+TERMINATION_MAX_BYTES = 4096
+"""What the kubelet keeps of a termination message."""
+
+
+class Report:
+    """What any program tells of one run; each adds its own figures.
+
+    Attributes:
+        code: how the run ended.
+        message: the same in words.
+        file: the file or folder that an error is about.
+        retries: how often something was done again because it had failed.
+        phases: seconds that each part of the run took.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self.code = Exit.DONE
+        self.message = ""
+        self.file: bytes | None = None
+        self.retries = 0
+        self.phases: dict[str, float] = {}
+        self._clock = clock
+        self._started = clock()
+
+    def fail(self, error: FaststartError) -> None:
+        """Take over how the run ended."""
+        self.code, self.message, self.file = error.code, error.message, error.file
+
+    def line(self) -> str:
+        """Return the result as one line for people."""
+        about = f"{show(self.file)}: " if self.file is not None else ""
+        return about + self.message if self.code == Exit.DONE else f"exit {self.code}: {about}{self.message}"
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the termination message (contracts.md, "Exit codes")."""
+        return {
+            "code": int(self.code),
+            "message": self.message,
+            "file": None if self.file is None else show(self.file),
+            "seconds": round(self._clock() - self._started, 3),
+            "retries": self.retries,
+        }
+
+    def termination_message(self) -> bytes:
+        """Return the fields as JSON of at most 4 KiB; the longest texts lose their ends."""
+        fields = self.fields()
+        while len(data := _json(fields)) > TERMINATION_MAX_BYTES:
+            longest = max(fields, key=lambda key: len(fields[key]) if isinstance(fields[key], str) else 0)
+            fields[longest] = fields[longest][: len(fields[longest]) // 2] + "..."
+        return data
+
+    def document(self) -> dict[str, Any]:
+        """Return the content of report.json: the termination message's fields and more."""
+        return self.fields() | {"phases": {phase: round(seconds, 3) for phase, seconds in self.phases.items()}}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Take the time of a part of the run, however it ends."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + self._clock() - began
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    """Return JSON in UTF-8; text from a command line that is none becomes escapes, which JSON knows too."""
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
