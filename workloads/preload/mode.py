@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from podkit.display import size
+from preload.request import Cache, Write
 from preload.state import PAGE
 
 REQUEST = 4 << 20
@@ -62,12 +63,12 @@ class Mode:
         return "direct" if self.direct else "buffered"
 
 
-def decide(write: str, cache: str, total: int, streams: int, memory: int | None, file_system: str) -> Mode:
+def decide(write: Write, cache: Cache, total: int, streams: int, memory: int | None, file_system: str) -> Mode:
     """Decide how to write.
 
     Args:
-        write: what --write says.
-        cache: what --cache says; it does not contradict `write`.
+        write: what is asked for.
+        cache: what is asked for; it does not contradict `write`.
         total: bytes of the model.
         streams: how many buffers there will be.
         memory: bytes that this process and its cache may fill; None if that cannot be told.

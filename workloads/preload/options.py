@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from podkit.errors import Exit, FaststartError
 from podkit.options import Parser, digest, natural, seconds
 from preload import VERSION
-from preload.state import VERIFY_LEVELS
+from preload.request import VERIFY_LEVELS, Cache, CopyRequest, Write
 
 MAX_PARALLEL = 1024
 """Each stream has a buffer of its own: 1024 of them take up to 8 GiB."""
@@ -100,21 +101,10 @@ Example
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """What the command line asked for: a copy, or with `plan` only to say what it would do."""
 
-    source: bytes
-    destination: bytes
-    parallel: int
-    write: str
-    cache: str
-    files: tuple[str, ...]
-    verify: str
-    max_bytes: int | None
-    manifest_digest: str | None
-    require_local_disk: bool
-    wait: float
+    request: CopyRequest
     plan: bool
-    stay: str | None
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Options:
@@ -127,8 +117,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     parser.add_argument("source", metavar="SOURCE", type=os.fsencode)
     parser.add_argument("destination", metavar="DEST", type=os.fsencode)
     parser.add_argument("--parallel", type=parallel, default=32)
-    parser.add_argument("--write", choices=("auto", "direct", "buffered"), default="auto")
-    parser.add_argument("--cache", choices=("auto", "keep", "drop"), default="auto")
+    parser.add_argument("--write", choices=get_args(Write), default="auto")
+    parser.add_argument("--cache", choices=get_args(Cache), default="auto")
     parser.add_argument("--files", nargs="+", default=["auto"])
     parser.add_argument("--verify", choices=VERIFY_LEVELS, default="size")
     parser.add_argument("--max-bytes", type=natural)
@@ -140,21 +130,22 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     given = parser.parse_args(arguments)
     if given.write == "direct" and given.cache == "keep":
         parser.error("--write direct leaves no pages that --cache keep could keep: use --write buffered, or auto")
-    return Options(
+    pod_uid = _pod_uid(environment) if given.stay else None
+    request = CopyRequest(
         source=given.source,
         destination=given.destination,
-        parallel=given.parallel,
-        write=given.write,
-        cache=given.cache,
         files=tuple(given.files),
         verify=given.verify,
+        streams=given.parallel,
+        wait=given.wait,
+        write=given.write,
+        cache=given.cache,
         max_bytes=given.max_bytes,
         manifest_digest=given.manifest_digest,
         require_local_disk=given.require_local_disk,
-        wait=given.wait,
-        plan=given.plan,
-        stay=_pod_uid(environment) if given.stay else None,
+        pod_uid=None if given.plan else pod_uid,
     )
+    return Options(request, given.plan)
 
 
 def _pod_uid(environment: Mapping[str, str]) -> str:

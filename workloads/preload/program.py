@@ -12,29 +12,30 @@ from preload import options
 from preload.destination import remove_run
 from preload.options import Options
 from preload.report import CopyReport
-from preload.run import run
+from preload.request import CopyRequest
+from preload.run import copy, plan
 
 FILES_PER_STREAM = 8
 """What a stream has open at once, with room to spare: source, part, both folders, and what is closed late."""
 
 
 def _work(asked: Options, around: Surroundings, report: CopyReport) -> None:
-    _allow_open_files(FILES_PER_STREAM * asked.parallel)
+    _allow_open_files(FILES_PER_STREAM * asked.request.streams)
     # A pod that was started again after a reset of its node has the uid that it had, and what it left.
-    _take_back(asked)
-    run(asked, around, report)
+    _take_back(asked.request)
+    (plan if asked.plan else copy)(asked.request, around, report)
 
 
 def _stay(asked: Options, around: Surroundings, report: CopyReport) -> None:
     """Wait for SIGTERM as a sidecar does, if the marker stands; then no copy is under way here any more."""
-    if asked.stay and not asked.plan and report.code == Exit.DONE:
+    if asked.request.pod_uid and report.code == Exit.DONE:
         around.patience.wait_for_stop()
-    _take_back(asked)
+    _take_back(asked.request)
 
 
-def _take_back(asked: Options) -> None:
-    if asked.stay and not asked.plan:
-        remove_run(os.path.abspath(asked.destination), asked.stay)
+def _take_back(request: CopyRequest) -> None:
+    if request.pod_uid:
+        remove_run(os.path.abspath(request.destination), request.pod_uid)
 
 
 def _allow_open_files(number: int) -> None:

@@ -34,8 +34,8 @@ from preload.destination import (
     require_acceptable,
     take_inventory,
 )
-from preload.options import Options
 from preload.report import CopyReport
+from preload.request import CopyRequest
 from preload.state import Identity, Past, Record
 
 _SHARED_PROGRESS_SECONDS = 1.0  # between two notes for those who wait for the destination
@@ -43,52 +43,68 @@ _SHARED_PROGRESS_SECONDS = 1.0  # between two notes for those who wait for the d
 _GIB = 2**30
 
 
-def run(options: Options, around: Surroundings, report: CopyReport) -> None:
-    """Copy a model, or find that it is there already, or say what would be copied (--plan).
+def copy(request: CopyRequest, around: Surroundings, report: CopyReport) -> None:
+    """Copy a model, or find that it is there already.
 
     Args:
-        options: what was asked for.
+        request: what is asked for.
         around: the process.
         report: takes the figures and the closing message.
 
     Raises:
         FaststartError: any exit code of preload; contracts.md tells what they mean.
     """
+    task = _task(request, around, report)
+    waiting = _Waiting(task.root, request.wait, around.say)
+    with locked(task.root, request.wait, around.patience, waiting.note) as destination, task.recorded(destination):
+        task.complete(destination)
+
+
+def plan(request: CopyRequest, around: Surroundings, report: CopyReport) -> None:
+    """Print what `copy` would do, and touch nothing.
+
+    Args:
+        request: what is asked for.
+        around: the process.
+        report: takes the figures and a summary.
+
+    Raises:
+        FaststartError: what `copy` would raise before its first change.
+    """
+    report.message = _task(request, around, report).describe()
+
+
+def _task(request: CopyRequest, around: Surroundings, report: CopyReport) -> _Task:
+    """Look at the source and the destination, and decide how to copy. Touches nothing."""
     with report.phase("scan"):
-        source = look(options.source, options.files, around.patience)
+        source = look(request.source, request.files, around.patience)
     report.source = source
     for path, kind in source.skipped:
         around.say(f"{show(path)}: is {kind}, skipped")
     for note in source.notes:
         around.say(note)
-    _require_asked_for(source, options)
-    root = os.path.abspath(options.destination)
+    _require_asked_for(source, request)
+    root = os.path.abspath(request.destination)
     # In a thread, as `look` is.
     pool.each([root], lambda root: require_acceptable(root, source.root), around.patience)
     disk = localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs)
-    if options.require_local_disk:
+    if request.require_local_disk:
         localdisk.require(disk)
-    identity = Identity.of(source, options.verify, state.boot_id(around.proc))
+    identity = Identity.of(source, request.verify, state.boot_id(around.proc))
     memory = mode.free_memory(around.proc, around.sysfs)
-    how = mode.decide(options.write, options.cache, source.total_bytes, options.parallel, memory, disk.file_system)
+    how = mode.decide(request.write, request.cache, source.total_bytes, request.streams, memory, disk.file_system)
     report.write, report.reason = how.name, how.reason
-    task = _Task(options, source, identity, how, root, around, report)
-    if options.plan:
-        report.message = task.describe()
-        return
-    waiting = _Waiting(root, options.wait, around.say)
-    with locked(root, options.wait, around.patience, waiting.note) as destination, task.recorded(destination):
-        task.complete(destination)
+    return _Task(request, source, identity, how, root, around, report)
 
 
-def _require_asked_for(source: Source, options: Options) -> None:
+def _require_asked_for(source: Source, request: CopyRequest) -> None:
     total = source.total_bytes
-    if options.manifest_digest not in (None, source.manifest.digest):
+    if request.manifest_digest not in (None, source.manifest.digest):
         found = source.manifest.digest if source.manifest.origin == "published" else "no published manifest"
-        message = f"--manifest-digest asks for {options.manifest_digest}, the source has {found}"
+        message = f"--manifest-digest asks for {request.manifest_digest}, the source has {found}"
         raise FaststartError(Exit.CHANGED, message, source.root)
-    require_max_bytes(total, options.max_bytes, source.root)
-    if options.verify == "sha256":
+    require_max_bytes(total, request.max_bytes, source.root)
+    if request.verify == "sha256":
         bare = next((file for file in source.files if file.size and not file.listed.blocks), None)
         if bare:
             message = "--verify sha256 needs a published manifest with its block hashes; use --verify size, or publish"
@@ -168,7 +184,7 @@ class _State:
 class _Task:
     """One copy that was asked for."""
 
-    options: Options
+    request: CopyRequest
     source: Source
     identity: Identity
     mode: mode.Mode
@@ -244,8 +260,8 @@ class _Task:
         record()
 
     def _say_running(self, destination: Destination) -> None:
-        if self.options.stay:
-            destination.write_run(self.options.stay)
+        if self.request.pod_uid:
+            destination.write_run(self.request.pod_uid)
 
     def _is_complete(self, now: _State) -> bool:
         return state.marker_covers(read_marker(self.root), self.identity) and now.whole(self.source)
@@ -272,7 +288,7 @@ class _Task:
 
     def _rechecked(self, destination: Destination, now: _State, doubts: Sequence[recheck.Doubt]) -> _State:
         """Hold what nothing vouches for against its hashes, and vouch for what is whole."""
-        total, threads = sum(doubt.file.size for doubt in doubts), recheck.threads(self.options.parallel)
+        total, threads = sum(doubt.file.size for doubt in doubts), recheck.threads(self.request.streams)
         self.around.say(f"{len(doubts)} files, {size(total)}, lie here and may be whole: held against their hashes")
         progress = Progress(total, self.around.say, self.around.draw, done="checked")
         lock = threading.Lock()
@@ -295,7 +311,7 @@ class _Task:
 
     def _check(self) -> None:
         """Hold the source's files against what they say about themselves."""
-        if self.options.verify != "none":
+        if self.request.verify != "none":
             began = time.monotonic()
             structure.check(self.source, self.around.patience)
             self.report.verify_seconds += time.monotonic() - began
@@ -323,7 +339,7 @@ class _Task:
         require_space(needed, free, "copy", self.root)
 
     def _copy(self, destination: Destination, now: _State, jobs: list[Job]) -> None:
-        source, options, report, patience = self.source, self.options, self.report, self.around.patience
+        source, request, report, patience = self.source, self.request, self.report, self.around.patience
         missing = sum(map(_missing, jobs))
         report.resumed_bytes = source.total_bytes - missing
         with self._journal(destination, now.past) as journal:
@@ -341,7 +357,7 @@ class _Task:
         with report.phase("finish"):
             if source.manifest.origin == "scanned":
                 pool.each(source.files, lambda file: require_unchanged(file, patience), patience)
-            if options.verify != "none":
+            if request.verify != "none":
                 records = state.read_journal(read_journal(destination.root), self.identity).records
                 wrong = take_inventory(destination.root, patience).first_difference(source, records)
                 if wrong is not None:
@@ -358,8 +374,8 @@ class _Task:
 
     @property
     def _settings(self) -> Settings:
-        verify = self.options.verify
-        return Settings(self.mode, self.options.parallel, verify != "none", verify == "sha256")
+        verify = self.request.verify
+        return Settings(self.mode, self.request.streams, verify != "none", verify == "sha256")
 
     @contextlib.contextmanager
     def _journal(self, destination: Destination, past: Past) -> Iterator[Journal]:

@@ -17,15 +17,13 @@ from modelfolder import names
 from modelfolder.manifest import canonical
 from modelfolder.source import Source
 from preload import VERSION
+from preload.request import VERIFY_LEVELS, Verify
 
 PAGE = 4096
 """O_DIRECT wants offsets, lengths and addresses on this grid: the largest logical block size of disks in use."""
 
 MARKER = b"complete.json"
 MARKER_SCHEMA = "faststart.dev/complete/v1"
-
-VERIFY_LEVELS = ("none", "size", "sha256")
-"""From the weakest to the strongest."""
 
 
 class Record(NamedTuple):
@@ -88,11 +86,11 @@ class Identity:
 
     manifest_digest: str
     selection_digest: str
-    verify: str
+    verify: Verify
     boot: str | None
 
     @classmethod
-    def of(cls, source: Source, verify: str, boot: str | None) -> Identity:
+    def of(cls, source: Source, verify: Verify, boot: str | None) -> Identity:
         """Return the identity of a copy of a source."""
         return cls(source.manifest.digest, source.selection_digest, verify, boot)
 

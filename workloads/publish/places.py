@@ -18,9 +18,8 @@ from podkit.errors import Exit, FaststartError, writing
 from podkit.progress import Progress
 from podkit.surroundings import Surroundings
 from preload import localdisk
-from preload import options as copy_options
-from preload import run as copying
-from preload.run import require_max_bytes, require_space
+from preload.request import CopyRequest
+from preload.run import copy, require_max_bytes, require_space
 from publish.options import Options
 from publish.remote import Listing, Remote, RemoteFile
 from publish.report import PublishReport, telling
@@ -184,22 +183,16 @@ class FolderPlace:
         """Copy it, and leave nothing of what the copy needed."""
         options, around, source = self._options, self._around, self._source
         hashed = all(file.listed.blocks or not file.size for file in source.files)
-        asked = copy_options.Options(
+        request = CopyRequest(
             source=os.fsencode(options.source),
             destination=os.fsencode(options.staging),
-            parallel=options.parallel,
-            write="auto",
-            cache="auto",
             files=options.files,
             verify="sha256" if hashed else "size",
-            max_bytes=options.max_bytes,
-            manifest_digest=None,
-            require_local_disk=False,
+            streams=options.parallel,
             wait=options.wait,
-            plan=False,
-            stay=None,
+            max_bytes=options.max_bytes,
         )
-        copying.run(asked, around, report)
+        copy(request, around, report)
         report.total_bytes = source.total_bytes
         return _origin(options, self.asked, self.look())
 

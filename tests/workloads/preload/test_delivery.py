@@ -72,7 +72,7 @@ def test_what_a_pod_mounts_copies_a_model_with_the_arguments_that_the_pod_gives(
 
 def test_each_pod_gives_arguments_that_preload_takes(stack):
     for pod in pods(stack):
-        assert options.parse(pod["initContainers"][0]["args"]).require_local_disk
+        assert options.parse(pod["initContainers"][0]["args"]).request.require_local_disk
 
 
 def test_the_one_file_has_the_same_bytes_each_time_and_holds_what_the_pods_get(tmp_path):
@@ -120,7 +120,7 @@ def test_the_page_on_the_copier_alone_shows_a_deployment_whose_arguments_preload
     pod = yaml.safe_load(block)["spec"]["template"]["spec"]
     (container,) = pod["initContainers"]
     assert container["command"][:3] == ["python3", "-S", "/opt/faststart/preload.pyz"]
-    asked = options.parse(container["command"][3:])
+    asked = options.parse(container["command"][3:]).request
     (serving,) = pod["containers"]
     assert serving["args"][0] == os.fsdecode(asked.destination)
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}

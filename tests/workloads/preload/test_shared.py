@@ -23,6 +23,7 @@ from modelfolder.source import SourceFile, look
 from podkit.patience import Patience
 from preload import copier, state
 from preload.destination import Part, locked
+from preload.request import Verify
 from preload.state import Identity, PartRecord, Past
 from tests.workloads.support import (
     MODEL,
@@ -301,7 +302,7 @@ MISSING = [(3 * PAGE, 5 * PAGE), (6 * PAGE, 12 * PAGE)]
 class Half:
     """A destination in which some pages of big.bin were written, and garbage stands for the rest."""
 
-    def __init__(self, source: Path, destination: Path, *, name: bytes = b"big.bin", verify: str = "size"):
+    def __init__(self, source: Path, destination: Path, *, name: bytes = b"big.bin", verify: Verify = "size"):
         found = look(os.fsencode(source), ["all"], Patience())
         self.number = [file.path for file in found.files].index(name)
         self.identity = Identity.of(found, verify, state.boot_id())
