@@ -16,7 +16,7 @@ _STARTS = "preload"  # whose ConfigMap has start.py, for it is mounted for all
 
 
 def config_map_data(program: str) -> dict[str, str]:
-    """What a program's ConfigMap holds, by key `<package>.<file>`, and `start.py`: at most 256 KiB.
+    """What a program's ConfigMap holds, by key `<package>.<file>`, and `start.py`: at most 512 KiB.
 
     Args:
         program: The program's package under `workloads/`.

@@ -6,7 +6,6 @@ import os
 
 from modelfolder.manifest import Manifest
 from modelfolder.source import Source, look, read_manifest
-from modelfolder.verdict import Finding, judge
 from podkit.display import size
 from podkit.errors import Exit, FaststartError
 from podkit.processor import processors
@@ -15,6 +14,7 @@ from podkit.surroundings import Surroundings
 from publish.options import Check
 from publish.report import PublishReport, telling
 from publish.sealing import Hashing
+from publish.verdict import Finding, judge
 
 
 def check(asked: Check, around: Surroundings, report: PublishReport) -> None:

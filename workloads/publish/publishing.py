@@ -8,7 +8,6 @@ from collections.abc import Callable
 from modelfolder import names
 from modelfolder.manifest import Manifest, canonical, digest
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
-from modelfolder.verdict import Verdict, judge
 from podkit import pool
 from podkit.display import show, size
 from podkit.errors import Exit, FaststartError, writing
@@ -24,6 +23,7 @@ from publish.report import PublishReport, telling
 from publish.s3 import open_s3
 from publish.sealing import Hashing, Origin
 from publish.staging import clear, finish, lock_of, locked, require_free, sync_folders
+from publish.verdict import Verdict, judge
 
 _UNREACHABLE = (Exit.NO_MODEL, Exit.NOT_PERMITTED, Exit.NETWORK)
 """How a look at a source ends that is gone or closed; a model that is sealed stands without it."""

@@ -14,10 +14,10 @@ from typing import Any
 
 from modelfolder import manifest as manifests
 from modelfolder.source import Source, SourceFile, open_regular
-from modelfolder.verdict import Verdict
 from podkit import pool
 from podkit.errors import Exit, FaststartError, source_error
 from podkit.patience import Patience
+from publish.verdict import Verdict
 
 _READ = 1 << 20  # bytes: hashed while they are still in the processor's cache
 _ITEM = 64 << 20  # bytes that one thread hashes in a row, at the least

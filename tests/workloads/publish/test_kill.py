@@ -79,7 +79,8 @@ def test_killed_at_random_while_it_fetches_the_model_is_the_same_in_the_end(tmp_
 
 HANG = """
 import time
-from modelfolder import source, verdict
+from modelfolder import source
+from publish import verdict
 from publish import sealing
 def hanging(*_, **__):
     print("begun", flush=True)

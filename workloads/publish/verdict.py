@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelfolder import names, structure
-from modelfolder.contents import (
+from modelfolder.safetensors import SUFFIX, show
+from modelfolder.source import Source
+from podkit import display, pool
+from podkit.errors import Exit, FaststartError
+from podkit.patience import Patience
+from publish.contents import (
     CONFIG,
     INDEXES,
     TOKENIZERS,
@@ -27,11 +32,6 @@ from modelfolder.contents import (
     look_into,
     read_part,
 )
-from modelfolder.safetensors import SUFFIX, show
-from modelfolder.source import Source
-from podkit import display, pool
-from podkit.errors import Exit, FaststartError
-from podkit.patience import Patience
 
 _README = b"README.md"
 _README_BYTES = 64 << 10

@@ -21,12 +21,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from modelfolder import pickles, structure
 from modelfolder import safetensors as safetensors_files
+from modelfolder import structure
 from modelfolder.source import look
-from modelfolder.verdict import Finding, Verdict, judge
 from podkit.errors import Exit, FaststartError
 from podkit.patience import TRANSIENT, Patience
+from publish import pickles
+from publish.verdict import Finding, Verdict, judge
 from tests.workloads.support import SHARDS, Naps, write
 
 Files = Mapping[str | bytes, bytes | None]

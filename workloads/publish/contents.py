@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelfolder import names, pickles, structure
-from modelfolder.pickles import Kind
+from modelfolder import names, structure
 from modelfolder.safetensors import SUFFIX, Tensors, read_tensors, show
 from modelfolder.selection import select
 from modelfolder.source import Source, SourceFile, open_regular
 from podkit import display, pool
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
+from publish import pickles
+from publish.pickles import Kind
 
 CONFIG = b"config.json"
 PARAMS = b"params.json"
