@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.kube.volumes import quantity
+from lab.kube.containers import Object
+from lab.kube.quantities import quantity
 
-Object = dict[str, Any]
 Get = Callable[[str, str, "str | None"], "Object | None"]
 
 _DATA = "..data"

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from lab.kube import volumes
-from lab.kube.api import Api
-from lab.kube.containers import Container, CreateError, Exit, HangsError, ImageError, Object, Runtime, restarts
+from lab.kube.containers import Container, CreateError, Exit, HangsError, ImageError, Object, restarts
+from lab.kube.host import Host
+from lab.kube.quantities import quantity
 
 TICK = 0.05
 BACK_OFF = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
@@ -21,40 +22,6 @@ BACK_OFF = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
 
 _GIB = 2**30
 _FORCED = 137  # 128 + SIGKILL
-
-
-class Host(Protocol):
-    """The node that a pod runs on.
-
-    Attributes:
-        api: the API server.
-        runtime: starts containers.
-        pace: the length of the kubelet's second, in seconds.
-    """
-
-    api: Api
-    runtime: Runtime
-    pace: float
-
-    def address(self, pod: Object) -> str:
-        """The pod's address."""
-        ...
-
-    def host_address(self, pod: Object) -> str:
-        """The node's address."""
-        ...
-
-    def missing_driver(self, pod: Object, driver: str) -> str | None:
-        """Why a CSI driver cannot mount on the pod's node now; None where it can."""
-        ...
-
-    def needs_image(self, pod: Object, image: str) -> bool:
-        """Whether the node did not have an image yet; it has it from now on."""
-        ...
-
-    def is_lost(self, pod: Object) -> bool:
-        """Whether nothing is heard of the node any more."""
-        ...
 
 
 class _DeletedError(Exception):
@@ -408,7 +375,7 @@ class PodLife:
             if limit is None:
                 continue
             used = sum(slot.running.used_gib(volume["name"]) for slot in self._slots if slot.running)
-            if used * _GIB > volumes.quantity(limit):
+            if used * _GIB > quantity(limit):
                 why = f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{limit}".'
                 self._event("Evicted", why)
                 for slot in self._slots:

@@ -11,7 +11,7 @@ from infra import sizing
 from infra.bootstrap import Bootstrap, user_data
 from infra.instance_types import GIB, INSTANCE_TYPES
 from lab.kube import cloud_nodes
-from lab.kube.volumes import quantity
+from lab.kube.quantities import quantity
 from tests.recording import Recording
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from lab.kube import volumes
 from lab.kube.containers import Exit, Rule, Simulation
+from lab.kube.quantities import quantity
 from tests.lab.kube.support import FakeHost, container, led, pod
 
 ALWAYS = float("inf")
@@ -279,10 +280,10 @@ def test_a_claim_is_mounted_once_it_is_bound_and_its_driver_runs_on_the_node() -
 
 @pytest.mark.parametrize(("text", "number"), [("10Gi", 10 * 2**30), ("1500M", 1.5e9), ("0.5Ti", 2**39), (7, 7)])
 def test_a_quantity_is_a_number_of_bytes(text: str | int, number: float) -> None:
-    assert volumes.quantity(text) == number
+    assert quantity(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "10GiB", "-1Gi", "Gi", "1e3"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no size"):
-        volumes.quantity(text)
+        quantity(text)
