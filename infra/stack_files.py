@@ -1,5 +1,6 @@
-"""Stack files as tools read them, without the engine; the program's own way is `infra.settings.load`."""
+"""Stack files as tools find and read them, without the engine; the program's own way is `infra.settings.load`."""
 
+import re
 from pathlib import Path
 
 import yaml
@@ -8,9 +9,41 @@ from infra.settings import Finding, Settings, check
 
 FOLDER = Path(__file__).parent.parent / "stacks"
 
+_NAME = re.compile(r"Pulumi\.(.+)\.yaml")
+
 
 class UnreadableError(Exception):
     """A stack file cannot be read; the text says why, without its name."""
+
+
+def stack_of(path: Path) -> str:
+    """The name of the stack that a stack file is for.
+
+    Raises:
+        ValueError: The file is not named like `Pulumi.<stack>.yaml`.
+    """
+    found = _NAME.fullmatch(path.name)
+    if found is None:
+        raise ValueError(f"{path.name} is not named like Pulumi.<stack>.yaml")
+    return found[1]
+
+
+def every(folder: Path = FOLDER) -> dict[str, Path]:
+    """The stack files of a folder by the names of their stacks, in the order of these."""
+    return {stack_of(path): path for path in sorted(folder.glob("Pulumi.?*.yaml"))}
+
+
+def find(stack: str, folder: Path = FOLDER) -> Path:
+    """The stack file of a stack.
+
+    Raises:
+        FileNotFoundError: There is none; the text lists the stacks that have one.
+    """
+    files = every(folder)
+    if stack not in files:
+        known = ", ".join(files) or "none"
+        raise FileNotFoundError(f"no {folder.name}/Pulumi.{stack}.yaml; there are: {known}")
+    return files[stack]
 
 
 def read(path: Path) -> tuple[Settings | None, list[Finding]]:
@@ -30,5 +63,4 @@ def read(path: Path) -> tuple[Settings | None, list[Finding]]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UnreadableError(str(error)) from error
     config = document.get("config") if isinstance(document, dict) else None
-    stack = path.name.removeprefix("Pulumi.").removesuffix(".yaml")
-    return check(config if isinstance(config, dict) else {}, stack)
+    return check(config if isinstance(config, dict) else {}, stack_of(path))

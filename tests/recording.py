@@ -17,10 +17,11 @@ import yaml
 from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc
 
+from infra import stack_files
 from infra.settings import Settings, check
 from lab import ROOT
 
-STACKS = {path.name.split(".")[1]: path for path in sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))}
+STACKS = stack_files.every()
 STACK_TYPE = "pulumi:pulumi:Stack"
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra import stack_files
 from lab import ROOT
 from lab.e2e import sources, tiny_model, vllm_environment
 from lab.e2e.cases import Cases
@@ -85,9 +86,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
     parser.add_argument("--only", choices=("cases", "kube"), help="one of the two parts")
     options = parser.parse_args(arguments)
-    stack_file = ROOT / "stacks" / f"Pulumi.{options.stack}.yaml"
-    if not stack_file.exists():
-        say(f"there is no {stack_file.relative_to(ROOT)}")
+    try:
+        stack_file = stack_files.find(options.stack)
+    except FileNotFoundError as missing:
+        say(str(missing))
         return USAGE
     out = ROOT / "build" / "e2e" / options.stack
     started = time.monotonic()

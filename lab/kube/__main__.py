@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra import stack_files
 from lab import ROOT
 from lab.kube import tools
 from lab.kube.cluster_state import WrongError
@@ -36,9 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--charts", type=Path, help="a folder of the real charts, each in a folder of its name")
     parser.add_argument("--show", action="store_true", help="show what the engine says, too")
     options = parser.parse_args(arguments)
-    stack_file = ROOT / "stacks" / f"Pulumi.{options.stack}.yaml"
-    if not stack_file.exists():
-        say(f"there is no {stack_file.relative_to(ROOT)}")
+    try:
+        stack_file = stack_files.find(options.stack)
+    except FileNotFoundError as missing:
+        say(str(missing))
         return USAGE
     started = time.monotonic()
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from infra import stack_files
 from lab import ROOT
 from lab.rehearsal import events, isolation, manifests
 from lab.rehearsal.pulumi_cli import EXIT_MISSING, CliMissingError, PulumiCli, find_or_install
@@ -39,23 +40,6 @@ FILES = {
 def say(text: str) -> None:
     """A line of the rehearsal's own, apart from the engine's."""
     print(f"[rehearsal] {text}", flush=True)
-
-
-def stack_file(root: Path, stack: str) -> Path:
-    """The file of a stack.
-
-    Raises:
-        FileNotFoundError: there is none; the text lists those that exist.
-    """
-    path = root / "stacks" / f"Pulumi.{stack}.yaml"
-    if not path.is_file() or "/" in stack:
-        known = ", ".join(
-            sorted(
-                file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in path.parent.glob("Pulumi.*.yaml")
-            )
-        )
-        raise FileNotFoundError(f"no stacks/Pulumi.{stack}.yaml; there are: {known or 'none'}")
-    return path
 
 
 class Steps:
@@ -201,7 +185,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """
     options = parser().parse_args(arguments)
     try:
-        file = stack_file(root, options.stack)
+        file = stack_files.find(options.stack, root / "stacks")
     except FileNotFoundError as missing:
         say(str(missing))
         return USAGE

@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -13,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from infra import stack_files
 from lab.rehearsal import events as engine_events
 from lab.rehearsal import isolation, program_copy
 from lab.rehearsal.pulumi_cli import PulumiCli
 
 Show = Callable[[str], None]
-
-STACK_FILE = re.compile(r"Pulumi\.(?P<stack>[A-Za-z0-9._-]+)\.yaml")
 
 # The settings by which a stack keeps its data: the engine's protection of the file system, AWS's of the cluster.
 PROTECTIONS = ("faststart:storage.protect", "faststart:cluster.deletionProtection")
@@ -84,10 +82,7 @@ class Rehearsal:
     @property
     def stack(self) -> str:
         """The stack's name, from its file's."""
-        found = STACK_FILE.fullmatch(self.stack_file.name)
-        if found is None:
-            raise ValueError(f"{self.stack_file.name} is not named like Pulumi.<stack>.yaml")
-        return found["stack"]
+        return stack_files.stack_of(self.stack_file)
 
     @property
     def place(self) -> isolation.Place:

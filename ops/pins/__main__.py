@@ -74,7 +74,7 @@ def pin(today: dt.date) -> list[str]:
 def _named_by_tag() -> set[tuple[str, Reference]]:
     """The images of the program and of all stack files, by full name, without those that have a digest already."""
     used = {*versions.IMAGES}
-    for stack_file in sorted(images.LOCK.parent.glob("Pulumi.*.yaml")):
+    for stack_file in stack_files.every(images.LOCK.parent).values():
         used |= set(_images_of(stack_file))
     references = [reference for image in used if (reference := images.parse(image))]
     return {(reference.by_tag, reference) for reference in references if not reference.digest}

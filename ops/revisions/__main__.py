@@ -120,17 +120,17 @@ def _require_named(kind: Any, value: str) -> None:
 
 
 def _settings(stack: str, folder: Path) -> Settings:
-    files = {path.name.removeprefix("Pulumi.").removesuffix(".yaml"): path for path in folder.glob("Pulumi.*.yaml")}
-    if stack not in files:
-        known = ", ".join(sorted(files)) or "none"
-        raise RefusedError(f"there is no stack file Pulumi.{stack}.yaml in {folder}; there are: {known}")
     try:
-        settings, findings = stack_files.read(files[stack])
+        path = stack_files.find(stack, folder)
+    except FileNotFoundError as error:
+        raise RefusedError(str(error)) from error
+    try:
+        settings, findings = stack_files.read(path)
     except stack_files.UnreadableError as error:
-        raise RefusedError(f"{files[stack]}: cannot be read: {error}") from error
+        raise RefusedError(f"{path}: cannot be read: {error}") from error
     if settings is None:
         mistakes = [f"  {finding}" for finding in findings if finding.refuses]
-        raise RefusedError("\n".join([f"{files[stack]}: has mistakes, mend them first:", *mistakes]))
+        raise RefusedError("\n".join([f"{path}: has mistakes, mend them first:", *mistakes]))
     return settings
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra import stack_files
 from lab import ROOT
 from lab.rehearsal import program_copy, pulumi_cli
 from lab.rehearsal.pulumi_cli import PulumiCli
@@ -19,7 +20,7 @@ FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 SUBNET = "aws:ec2/subnet:Subnet"
 VPC = "aws:ec2/vpc:Vpc"
 
-STACK_FILES = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
+STACK_FILES = [*stack_files.every().values()]
 
 
 @pytest.fixture(scope="session")
@@ -129,15 +130,14 @@ def ask_for_another_file_system(rehearsal: Rehearsal) -> None:
     rehearsal.command("config", "set", "--path", "faststart:network.dataZone", zone)
 
 
-@pytest.fixture(scope="session", params=STACK_FILES, ids=lambda file: file.name.split(".")[1])
+@pytest.fixture(scope="session", params=STACK_FILES, ids=stack_files.stack_of)
 def life(request: pytest.FixtureRequest, cli: PulumiCli, clone: Path) -> Life:
     return live(rehearsal(request.param, clone, cli))
 
 
 def rehearsal(stack_file: Path, clone: Path, cli: PulumiCli, folder: str = "rehearsal") -> Rehearsal:
     file = clone / "stacks" / stack_file.name
-    stack = file.name.split(".")[1]
-    return Rehearsal(file, clone, clone / "build" / folder / stack, cli, quiet)
+    return Rehearsal(file, clone, clone / "build" / folder / stack_files.stack_of(file), cli, quiet)
 
 
 @pytest.fixture
