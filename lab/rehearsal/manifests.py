@@ -7,27 +7,9 @@ from typing import Any
 
 import yaml
 
-Resource = dict[str, Any]
+from lab.kinds import CLUSTER_SCOPED
 
-# The kinds that this program, or a chart's neighbour of it, makes without a namespace.
-CLUSTER_SCOPED = {
-    "APIService",
-    "CSIDriver",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "CustomResourceDefinition",
-    "MutatingWebhookConfiguration",
-    "Namespace",
-    "Node",
-    "PersistentVolume",
-    "PriorityClass",
-    "RuntimeClass",
-    "StorageClass",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "ValidatingWebhookConfiguration",
-    "VolumeAttributesClass",
-}
+Resource = dict[str, Any]
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 SECRET_SIGNATURE = ("4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270")

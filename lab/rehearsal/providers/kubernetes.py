@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from lab.kinds import CLUSTER_SCOPED
 from lab.rehearsal.providers import wire
 from lab.rehearsal.providers.aws_rules import has_nodes
 from lab.rehearsal.providers.aws_types import CLUSTER
@@ -29,16 +30,6 @@ VOLUME = "kubernetes:core/v1:PersistentVolume"
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 SECRET = "kubernetes:core/v1:Secret"  # noqa: S105 - a kind of object
 ACCOUNT = "kubernetes:core/v1:ServiceAccount"
-
-CLUSTER_SCOPED = {
-    *("Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
-    *("StorageClass", "CSIDriver", "CSINode", "VolumeAttachment", "VolumeAttributesClass", "PriorityClass"),
-    *("RuntimeClass", "IngressClass", "APIService", "CertificateSigningRequest", "ClusterTrustBundle"),
-    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "MutatingAdmissionPolicy"),
-    *("MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
-    *("FlowSchema", "PriorityLevelConfiguration", "DeviceClass", "ResourceSlice", "ServiceCIDR", "IPAddress"),
-}
-"""Built-in kinds without a namespace; a custom resource is namespaced if it says so."""
 
 _BORN_WITH_CLUSTER = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
@@ -190,6 +181,7 @@ class Kubernetes(ResourceStandIn):
         cluster = self._cluster()
         metadata = inputs if res.type == RELEASE else inputs.get("metadata") or {}
         kind = _kind(res)
+        # A custom resource is namespaced if it says so.
         scoped = kind in CLUSTER_SCOPED or (_is_custom(res) and not metadata.get("namespace"))
         namespace = None if scoped else metadata.get("namespace") or self.namespace
         name = metadata.get("name") or f"{metadata.get('generateName', '')}{new_hex(5)}"
