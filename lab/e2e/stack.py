@@ -172,8 +172,10 @@ class Server:
         """
         give_up = time.monotonic() + END_SECONDS
         while len(self.preload) <= number:
-            if time.monotonic() > give_up:
-                raise WrongError(f"preload was started {len(self.preload)} times, not {number + 1}")
+            if self.stack.node.errors or time.monotonic() > give_up:
+                raise WrongError(
+                    f"{self._last_words()}\npreload was started {len(self.preload)} times, not {number + 1}"
+                )
             time.sleep(0.002)
         return self.preload[number]
 
@@ -201,7 +203,7 @@ class Server:
         """
         give_up = time.monotonic() + READY_SECONDS
         while not is_ready(self.stack.node.found(self.pod)):
-            if time.monotonic() > give_up or self._has_failed():
+            if self.stack.node.errors or time.monotonic() > give_up or self._has_failed():
                 raise WrongError(f"{self.pod['metadata']['name']} is not ready: {self._last_words()}")
             time.sleep(0.05)
         self.ready_at = time.monotonic()
@@ -236,8 +238,8 @@ class Server:
 
     def _last_words(self) -> str:
         runs = [*self.preload, *self.vllm]
-        if not runs:
-            return "no container was started"
+        if self.stack.node.errors or not runs:
+            return "; ".join(self.stack.node.errors) or "no container was started"
         words = "\n".join(line for _, line in runs[-1].lines.all()[-25:])
         return (
             f"{runs[-1].container['name']}: {runs[-1].exit() or 'it runs'}\n{words}\n(all of it: {runs[-1].lines.path})"
@@ -414,7 +416,7 @@ class Stack:
         name = pod["metadata"]["name"]
         give_up = time.monotonic() + END_SECONDS
         while self.node.found(pod).get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            if time.monotonic() > give_up:
+            if self.node.errors or time.monotonic() > give_up:
                 raise WrongError(f"{name} does not end: {self.node.found(pod).get('status')}")
             time.sleep(0.02)
         end = next(one for one in reversed(self.processes.of(name, container))).exit()

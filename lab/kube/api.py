@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes import config, dynamic
 from kubernetes.client import ApiException
-from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
+from kubernetes.dynamic.exceptions import ConflictError, ForbiddenError, NotFoundError
 from urllib3.exceptions import HTTPError
 
 Object = dict[str, Any]
@@ -46,8 +46,8 @@ class Api:
         return self._kind(kind).get(namespace=namespace).to_dict()
 
     def create(self, kind: str, body: Mapping[str, Any], namespace: str | None = None) -> None:
-        """Makes an object, if there is none of its name."""
-        with contextlib.suppress(ConflictError):
+        """Makes an object, if there is none of its name; an Event is dropped where its namespace is ending."""
+        with contextlib.suppress(ConflictError, *([ForbiddenError] if kind == "Event" else [])):
             self._kind(kind).create(body=dict(body), namespace=namespace)
 
     def ask(self, kind: str, body: Mapping[str, Any]) -> Object:

@@ -71,7 +71,7 @@ def unsettled(api: Api) -> str | None:
             if phase != "Succeeded":
                 return f"{name} of a Job is {phase}"
         elif phase != "Running" or not is_ready(pod):
-            return f"{name} is {phase} and not ready: {why_pending(pod)}"
+            return f"{name} is {phase} and not ready: {why_pending(pod) or pod['status'].get('message', '')}"
     return None
 
 

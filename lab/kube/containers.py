@@ -26,6 +26,10 @@ class CreateError(Exception):
     """A container cannot be created; the text says why."""
 
 
+class NotPlayedError(Exception):
+    """A pod has something that the kubelet's stand-in does not do; the text names it."""
+
+
 class Container(Protocol):
     """A container that was started."""
 
@@ -62,6 +66,7 @@ class Runtime(Protocol):
 
         Raises:
             CreateError: it cannot be created.
+            NotPlayedError: it has something that is not done here.
         """
         ...
 

@@ -15,11 +15,13 @@ class Host(Protocol):
         api: the API server.
         runtime: starts containers.
         pace: the length of the kubelet's second, in seconds.
+        errors: what went wrong in the kubelet's stand-in itself; who runs it looks.
     """
 
     api: Api
     runtime: Runtime
     pace: float
+    errors: list[str]
 
     def address(self, pod: Object) -> str:
         """The pod's address."""

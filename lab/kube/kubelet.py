@@ -43,6 +43,7 @@ class Kubelets:
 
     Attributes:
         lost: names of nodes of which nothing is heard any more; a test adds to them.
+        errors: what went wrong in these stand-ins themselves; who runs them looks.
     """
 
     def __init__(self, kubeconfig: Path, cloud: Path, runtime: Runtime, pace: float = 0.1) -> None:
@@ -65,9 +66,12 @@ class Kubelets:
         """Plays them while the block runs."""
         threads = [
             threading.Thread(target=self._forever, args=(work, seconds), daemon=True, name=work.__name__)
-            for work, seconds in ((self._look, LOOK_SECONDS), (self._renew, _RENEW_SECONDS))
+            for work, seconds in (
+                (self._look, LOOK_SECONDS),
+                (self._renew, _RENEW_SECONDS),
+                (self._watch, LOOK_SECONDS),
+            )
         ]
-        threads.append(threading.Thread(target=self._watch, daemon=True, name="pods"))
         for thread in threads:
             thread.start()
         try:
@@ -126,8 +130,9 @@ class Kubelets:
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - the API server may be ending
-                if not self._stopped.is_set():
-                    self.errors.append(f"{work.__name__}: {error!r}")
+                told = f"{work.__name__}: {error!r}"
+                if not self._stopped.is_set() and told not in self.errors:
+                    self.errors.append(told)
 
     def _look(self) -> None:
         """Registers new nodes, forgets those that are gone, tells what plugins offer."""
@@ -229,6 +234,7 @@ class Kubelets:
     # ---- pods
 
     def _watch(self) -> None:
+        """Takes all pods and then every change, until told to stop."""
         for kind, found in self.api.watch("Pod", self._stopped.is_set):
             if kind == "LISTED":
                 there = {pod["metadata"]["uid"] for pod in found["items"]}

@@ -25,12 +25,14 @@ class LocalNode:
         api: what is kept of objects; a pod finds its ConfigMaps and claims there.
         runtime: starts containers.
         pace: the length of the kubelet's second, in seconds.
+        errors: what went wrong in this stand-in itself; who runs it looks.
     """
 
     def __init__(self, objects: Objects, runtime: Runtime, pace: float = 1.0) -> None:
         self.api: Any = objects
         self.runtime = runtime
         self.pace = pace
+        self.errors: list[str] = []
         self._addresses: dict[str, str] = {}
         self._lock = threading.Lock()
         self._lives: dict[str, PodLife] = {}

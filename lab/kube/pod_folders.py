@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.kube.containers import Object
+from lab.kube.containers import NotPlayedError, Object
 from lab.kube.quantities import quantity
 
 Get = Callable[[str, str, "str | None"], "Object | None"]
@@ -51,7 +51,7 @@ def prepare(pod: Object, folder: Path, file_systems: Path, get: Get) -> Volumes:
         The volumes by their names.
 
     Raises:
-        NotImplementedError: a volume of a kind that is not played.
+        NotPlayedError: a volume of a kind that is not made here.
     """
     return {one["name"]: _volume(pod, one, folder / one["name"], file_systems, get) for one in _wanted(pod)}
 
@@ -95,7 +95,7 @@ def _volume(pod: Object, spec: Object, folder: Path, file_systems: Path, get: Ge
                     files[source[key]["path"]] = b"a stand-in's token, which nobody takes"
                     continue
                 if key not in kinds:
-                    raise NotImplementedError(f"projections of {key} are not played")
+                    raise NotPlayedError(f"not played where containers are processes: volumes.projected.sources.{key}")
                 files |= _files(get, kinds[key], source[key]["name"], namespace, source[key])
             _write(folder, files)
             return Volume(folder, read_only=True)
@@ -103,7 +103,7 @@ def _volume(pod: Object, spec: Object, folder: Path, file_systems: Path, get: Ge
             return _claimed(get, found, namespace, file_systems)
         case _:
             kinds = ", ".join(sorted(spec.keys() - {"name"}))
-            raise NotImplementedError(f"volumes of the kind {kinds} are not played")
+            raise NotPlayedError(f"not played where containers are processes: volumes.{kinds}")
 
 
 def _claimed(get: Get, claimed: Object, namespace: str, file_systems: Path) -> Volume:

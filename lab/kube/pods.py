@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import itertools
+import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lab.kube import volumes
-from lab.kube.containers import Container, CreateError, Exit, HangsError, ImageError, Object, restarts
+from lab.kube.containers import Container, CreateError, Exit, HangsError, ImageError, NotPlayedError, Object, restarts
 from lab.kube.host import Host
 from lab.kube.quantities import quantity
 
@@ -20,6 +20,7 @@ TICK = 0.05
 BACK_OFF = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
 """Seconds before a container that ended is started again; the last for all further ones (kubelet's defaults)."""
 
+logger = logging.getLogger(__name__)
 _GIB = 2**30
 _FORCED = 137  # 128 + SIGKILL
 
@@ -159,14 +160,39 @@ class PodLife:
 
     def _run(self) -> None:
         try:
-            with contextlib.suppress(_DeletedError):
-                self._live()
-                self._deleted.wait()
-            self._terminate()
+            self._lead(self._live)
+            self._deleted.wait()
+            self._lead(self._terminate)
         except HangsError:
             self._gone.wait()
-        finally:
-            self._host.runtime.clean(self.pod)
+        self._lead(lambda: self._host.runtime.clean(self.pod))
+
+    def _lead(self, part: Callable[[], None]) -> None:
+        """Leads a part of its life; what else than the pod's deletion cuts that short is told.
+
+        Raises:
+            HangsError: a container does not end.
+        """
+        try:
+            part()
+        except _DeletedError:
+            pass
+        except HangsError:
+            raise
+        except Exception as error:
+            logger.exception("the stand-in of the kubelet failed")
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Tells why the pod is led no further: who runs the node, in its status, and in an event."""
+        meta, why = self.pod["metadata"], str(error) if isinstance(error, NotPlayedError) else repr(error)
+        self._host.errors.append(f"pod {meta['namespace']}/{meta['name']}: {why}")
+        for slot in self._slots:
+            if not slot.running and not slot.done:
+                slot.state = {"waiting": {"reason": "CreateContainerError", "message": why}}
+        self._reason = {"reason": "KubeletStandInFailed", "message": why}
+        self._publish()
+        self._event("Failed", why)
 
     def _live(self) -> None:
         meta = self.pod["metadata"]

@@ -27,6 +27,7 @@ from typing import Any
 
 from lab.kube import pod_folders
 from lab.kube.containers import Container, CreateError, Exit, Object, Runtime
+from lab.kube.played import require_played
 
 _SANDBOX = (sys.executable, "-I", "-S", Path(__file__).with_name("sandbox.py"))
 TERMINATION_LOG = "/dev/termination-log"
@@ -135,17 +136,17 @@ class Processes:
 
         Raises:
             ImageError: nothing plays its image.
-            CreateError: it has a volume or a probe that is not played, or this machine does not let it be started.
+            CreateError: this machine does not let it be started.
+            NotPlayedError: it, or a volume of its pod, has something that is not done here.
         """
         del ends
         try:
             return self._start(pod, container)
-        except (NotImplementedError, SandboxError, OSError) as error:
+        except (SandboxError, OSError) as error:
             raise CreateError(str(error)) from error
 
     def _start(self, pod: Object, container: Object) -> Process:
-        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
-            _require_played(container.get(kind))
+        require_played(container)
         meta, image = pod["metadata"], self.image(container["image"])
         translated = self.translate(pod, container)
         run = translated.container
@@ -436,11 +437,6 @@ class Chosen:
 
     def _of(self, pod: Object) -> Runtime:
         return self.processes if self._runs(pod) else self.played
-
-
-def _require_played(probe: Object | None) -> None:
-    if probe and not probe.keys() & {"httpGet", "tcpSocket"}:
-        raise NotImplementedError(f"probes of this kind are not played: {', '.join(sorted(probe))}")
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,7 @@ class Scenario(Steps):
             self.before = state.everything(self.plane)
             try:
                 yield
+                _none(self.kubelets.errors)
             except BaseException:
                 self._keep_for_a_look()
                 raise
@@ -298,7 +299,6 @@ class Scenario(Steps):
             _none(self.rehearsal.standing())
             # Pods whose node is gone are collected after some 40 s.
             state.eventually(lambda: "; ".join(state.leftovers(self.plane, self.before)) or None, 180)
-        _none(self.kubelets.errors)
 
     # ---- parts of steps
 
@@ -309,10 +309,11 @@ class Scenario(Steps):
         return run
 
     def _up(self, until: Callable[[str], bool] | None = None) -> Run:
-        run = self.rehearsal.up(until=until)
+        run = self.rehearsal.up(until=lambda line: bool(self.kubelets.errors or (until and until(line))))
         with (self.out_dir / UP).open("a", encoding="utf-8") as log:
             log.write(run.text)
         self.plane.check()
+        _none(self.kubelets.errors)
         return run
 
     def settle(self, sentence: str) -> None:
@@ -423,7 +424,7 @@ class Scenario(Steps):
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             said = self.plane.kubectl("get", "pods,jobs,deployments,daemonsets,pv,pvc,nodes", "-A", "-o", "wide")
             events = self.plane.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")
-            (self.out_dir / FAILURE).write_text(f"{said}\n{events}", encoding="utf-8")
+            (self.out_dir / FAILURE).write_text("\n".join([*self.kubelets.errors, said, events]), encoding="utf-8")
 
 
 def require(run: Run, what: str) -> None:

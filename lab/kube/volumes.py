@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.kube.containers import Object
+from lab.kube.containers import NotPlayedError, Object
 from lab.kube.host import Host
+
+_ALWAYS_THERE = {"emptyDir", "hostPath", "downwardAPI", "serviceAccountToken"}
+"""Kinds of volumes, and of what is projected into one, that a node has by itself."""
 
 
 def problem(host: Host, pod: Object) -> str | None:
-    """Why a pod cannot have its volumes, or its environment; None where it can."""
+    """Why a pod cannot have its volumes; None where it can.
+
+    Raises:
+        NotPlayedError: whether it can is not known of a volume of this kind.
+    """
     return next(_problems(host, pod), None)
 
 
@@ -30,8 +37,16 @@ def _of_volume(host: Host, pod: Object, volume: Object) -> Iterator[str]:
             for key, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
                 if key in source:
                     yield from _keyed(host, pod, kind, source[key], source[key].get("name"))
+            _require_known(source.keys() - {"configMap", "secret"}, "volumes.projected.sources")
     elif "persistentVolumeClaim" in volume:
         yield from _claimed(host, pod, volume["persistentVolumeClaim"]["claimName"])
+    else:
+        _require_known(volume.keys() - {"name"}, "volumes")
+
+
+def _require_known(kinds: set[str], where: str) -> None:
+    if unknown := sorted(kinds - _ALWAYS_THERE):
+        raise NotPlayedError(f"not played: {', '.join(f'{where}.{kind}' for kind in unknown)}")
 
 
 def _keyed(host: Host, pod: Object, kind: str, source: Mapping[str, Any], name: str | None) -> Iterator[str]:

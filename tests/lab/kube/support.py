@@ -25,6 +25,7 @@ class FakeHost:
         self.pace = PACE
         self.drivers: set[str] = set()
         self.lost = False
+        self.errors: list[str] = []
         self.images: set[str] = set()
 
     def address(self, pod: Object) -> str:
@@ -113,3 +114,4 @@ def led(host: FakeHost, one: Object) -> Iterator[Led]:
         host.lost = False
         found.life.end()
         assert found.life.join(5)
+    assert host.errors == []

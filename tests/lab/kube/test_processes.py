@@ -20,7 +20,7 @@ import pytest
 
 from lab import ROOT
 from lab.e2e import translations
-from lab.kube.containers import Exit
+from lab.kube.containers import Exit, NotPlayedError
 from lab.kube.local_node import LocalNode
 from lab.kube.objects import Objects
 from lab.kube.pod_folders import bytes_in, prepare
@@ -363,7 +363,7 @@ def test_files_of_a_config_map_lie_behind_the_links_that_the_kubelet_makes(groun
 
 
 def test_a_volume_of_a_kind_that_is_not_played_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="nfs"):
+    with pytest.raises(NotPlayedError, match="nfs"):
         prepare(pod(shell(""), volumes=[{"name": "v", "nfs": {}}]), tmp_path, tmp_path, lambda *_: None)
 
 
