@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,7 @@ class Command:
         self._code: int | None = None
         self._over_limit: float | None = None
         self._ended = threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._watcher: futures.Future[None] | None = None
 
     def run(self, limit_seconds: float) -> None:
         """Runs it to its end, or kills it; returns at once then, so that the caller's clock is right."""
@@ -212,8 +213,9 @@ class Command:
                 ["sh", "-c", self.text],
                 env=self.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True,
             )  # fmt: skip
-        self._watcher = threading.Thread(target=self._watch, args=(process.pid, limit_seconds))
-        self._watcher.start()
+        pool = futures.ThreadPoolExecutor(1)
+        self._watcher = pool.submit(self._watch, process.pid, limit_seconds)
+        pool.shutdown(wait=False)
         try:
             _, status, self.usage = os.wait4(process.pid, 0)
             self._code = process.returncode = os.waitstatus_to_exitcode(status)
@@ -230,7 +232,7 @@ class Command:
             RunFailedError: it ended with another exit code than 0, or not in time.
         """
         assert self._watcher is not None
-        self._watcher.join()
+        self._watcher.result()
         self.output, errors = (file.read_text(encoding="utf-8", errors="replace") for file in self._files)
         if self._over_limit is not None:
             raise RunFailedError(f"was not done after {self._over_limit:.0f} s")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import files
 from lab.bench.rows import Bar
 from lab.bench.verdicts import PAIRS_NEEDED, Spread, Verdict, judge
 
@@ -35,9 +36,8 @@ def write(folder: Path, result: Result) -> Path:
     """Puts a row's result in the place of an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result['row']}.json"
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return unfinished.replace(path)
+    files.replace(path, json.dumps(result, indent=1) + "\n")
+    return path
 
 
 def read(folder: Path, names: Iterable[str]) -> dict[str, Result]:

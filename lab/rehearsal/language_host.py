@@ -118,9 +118,11 @@ def serve(engine: str) -> None:
 
             def follow(name: str) -> None:
                 pipe = getattr(process, name)
-                while data := pipe.read1(4096):
-                    said.put(language_pb2.RunPluginResponse(**{name: data}))
-                said.put(None)
+                try:
+                    while data := pipe.read1(4096):
+                        said.put(language_pb2.RunPluginResponse(**{name: data}))
+                finally:  # the engine waits for it
+                    said.put(None)
 
             for name in ("stdout", "stderr"):
                 threading.Thread(target=follow, args=(name,), daemon=True).start()

@@ -27,6 +27,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2_grpc
 from pulumi.runtime.proto import provider_pb2 as pb
 
+from lab import files
 from lab.rehearsal.providers import sdk_types, wire
 from lab.rehearsal.providers.sdk_types import Problem
 
@@ -79,9 +80,7 @@ class Cloud:
             yield world
             after = json.dumps(world, indent=1)
             if after != before:
-                new = path.with_suffix(".new")
-                new.write_text(after, encoding="utf-8")
-                new.replace(path)
+                files.replace(path, after)
 
     @property
     def api_server(self) -> Path:

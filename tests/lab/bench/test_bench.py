@@ -275,6 +275,17 @@ def test_a_tool_that_does_not_end_is_killed_with_its_children(
     assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_memory_that_cannot_be_measured_fails_the_run(
+    bench: Bench, data_set: DataSet, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> int:
+        raise ValueError("no such figure")
+
+    monkeypatch.setattr(measure, "resident_bytes", fail)
+    with pytest.raises(ValueError, match="no such figure"):
+        bench.run(Contestant("slow", "sleep 0.3"), data_set, data, Warm(), "disk", compare=False)
+
+
 def test_preload_s_report_is_kept(bench: Bench, data_set: DataSet, data: Path) -> None:
     report = '{"write": "direct", "phases": {"scan": 0.5}, "message": "not kept"}'
     told = replace(CP, command=CP.command + f'; mkdir "$D/.faststart"; echo \'{report}\' > "$D/.faststart/report.json"')
