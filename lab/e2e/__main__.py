@@ -19,7 +19,8 @@ from lab.e2e.stack import Images, Stack
 from lab.kube import tools as kube_tools
 from lab.kube.cluster_state import WrongError
 from lab.kube.control_plane import ControlPlaneError
-from lab.kube.processes import SandboxError, check
+from lab.kube.process import SandboxError
+from lab.kube.processes import check
 from lab.rehearsal.isolation import RefusedError
 from lab.rehearsal.pulumi_cli import PulumiCli, find_or_install
 from lab.rehearsal.runner import Rehearsal

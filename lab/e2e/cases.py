@@ -21,7 +21,7 @@ from lab.e2e import damages, timeline, tiny_model, translations
 from lab.e2e.sources import ModelSource
 from lab.e2e.stack import PROMPTS, Answer, Server, Stack, request
 from lab.kube.cluster_state import WrongError
-from lab.kube.processes import Process
+from lab.kube.process import Process
 from lab.kube.steps import Done, Say, Steps
 
 GIB = 2**30

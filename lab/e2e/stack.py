@@ -25,7 +25,8 @@ from lab.kube.containers import Exit, ImageError, Object
 from lab.kube.kubelet import is_ready
 from lab.kube.local_node import LocalNode
 from lab.kube.objects import Objects
-from lab.kube.processes import Image, Process, Processes
+from lab.kube.process import Process
+from lab.kube.processes import Image, Processes
 from lab.rehearsal import manifests
 from lab.rehearsal.runner import Rehearsal
 

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from lab.e2e.stack import Server
 from lab.kube.cluster_state import WrongError
-from lab.kube.processes import Process
+from lab.kube.process import Process
 
 # What vLLM says at the end of each part of its start, in order (0.32.0; the words hold since 0.9).
 _MARKS = (

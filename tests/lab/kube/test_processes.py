@@ -24,7 +24,8 @@ from lab.kube.containers import Exit, NotPlayedError
 from lab.kube.local_node import LocalNode
 from lab.kube.objects import Objects
 from lab.kube.pod_folders import bytes_in, prepare
-from lab.kube.processes import Image, Processes, SandboxError, Translated, check
+from lab.kube.process import SandboxError
+from lab.kube.processes import Image, Processes, Translated, check
 
 pytestmark = pytest.mark.processes
 
@@ -431,7 +432,8 @@ def test_who_is_not_root_has_them_too_where_the_kernel_lets_everybody(tmp_path_f
     code = f"""
 import sys, time
 from pathlib import Path
-from lab.kube.processes import Image, Processes, SandboxError, Translated, check
+from lab.kube.process import SandboxError
+from lab.kube.processes import Image, Processes, Translated, check
 folder = Path(sys.argv[1])
 try:
     check(folder / "check")
