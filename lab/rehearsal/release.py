@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import yaml
 
+from infra import stack_files
 from lab import ROOT
 from lab.rehearsal.events import Step
 from lab.rehearsal.pulumi_cli import find_or_install
@@ -152,8 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("version", metavar="VERSION", help="the version that is being released, like 0.2.0")
     version = parser.parse_args(arguments).version
     cli = find_or_install()
-    for file in sorted((ROOT / "stacks").glob("Pulumi.*.yaml")):
-        stack = file.name.split(".")[1]
+    for stack, file in stack_files.every().items():
         rehearsal = Rehearsal(file, ROOT, ROOT / "build" / "released" / stack, cli, lambda _: None)
         with rehearsal.alone():
             rehearsal.prepare(fresh=True)
