@@ -20,6 +20,7 @@ from modelfolder import names
 from modelfolder.source import Source, SourceFile, open_regular, open_uncached
 from podkit import pool
 from podkit.errors import Exit, FaststartError, writing
+from podkit.files import remove, replace
 from podkit.locks import acquire
 from podkit.patience import Patience
 from preload import space, state
@@ -255,20 +256,6 @@ def _make_root(root: bytes) -> None:
         os.makedirs(os.path.dirname(root), exist_ok=True)
         os.mkdir(root)
         os.chmod(root, 0o755)  # noqa: S103 - the server reads it as another user
-
-
-def _remove(name: bytes, parent: int) -> None:
-    """Remove what has a name, with all that lies in it; follows no link."""
-    try:
-        os.unlink(name, dir_fd=parent)
-    except IsADirectoryError:
-        folder = os.open(name, _FOLDER, dir_fd=parent)
-        try:
-            for inside in map(os.fsencode, os.listdir(folder)):
-                _remove(inside, folder)
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=parent)
 
 
 class Journal:
@@ -569,7 +556,7 @@ class Destination:
         with writing(self.root):
             for name in map(os.fsencode, os.listdir(self.work)):
                 if name not in (_JOURNAL, *parts):
-                    _remove(name, self.work)
+                    remove(name, self.work)
         for path in found.files.keys() - past.records.keys() - set(spared):
             patience.check()
             with writing(path), contextlib.suppress(FileNotFoundError), self._parent(path) as (parent, name):
@@ -608,7 +595,9 @@ class Destination:
         if sync:
             pool.each(past.parts, self._sync_part, patience)
             start += state.mark_line(0) + state.synced_line(0)
-        self._replace(self.work, _JOURNAL, start, sync=sync)
+        replace(_JOURNAL, start, folder=self.work, sync=sync)
+        if sync:
+            os.fsync(self.work)
         journal = Journal(os.open(_JOURNAL, _APPENDED_FILE, 0o644, dir_fd=self.work))
         try:
             yield journal
@@ -642,8 +631,10 @@ class Destination:
         with writing(self.root):
             for name in map(os.fsencode, os.listdir(self.work)):
                 if name != _JOURNAL:
-                    _remove(name, self.work)
-            self._replace(self._own, state.MARKER, data, sync=sync)
+                    remove(name, self.work)
+            replace(state.MARKER, data, folder=self._own, sync=sync)
+            if sync:
+                os.fsync(self._own)
 
     def write_run(self, pod_uid: str) -> None:
         """Say that this pod's copy is under way or done, and that no older marker stands for it.
@@ -664,7 +655,7 @@ class Destination:
         Raises:
             OSError: it cannot be written.
         """
-        self._replace(self.work, _PROGRESS, data)
+        replace(_PROGRESS, data, folder=self.work)
 
     def write_report(self, data: bytes) -> None:
         """Write report.json.
@@ -672,18 +663,7 @@ class Destination:
         Raises:
             OSError: it cannot be written.
         """
-        self._replace(self._own, b"report.json", data)
-
-    def _replace(self, folder: int, name: bytes, data: bytes, *, sync: bool = False) -> None:
-        new = name + b".new"
-        with open(os.open(new, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-        if sync:
-            os.fsync(folder)
+        replace(b"report.json", data, folder=self._own)
 
     @contextlib.contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:

@@ -13,7 +13,7 @@ from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.manifest import Manifest
 from modelfolder.source import read_manifest
-from podkit import pool
+from podkit import files, pool
 from podkit.display import size
 from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
@@ -126,33 +126,11 @@ def _take_away(folder: str, sealed: Manifest | None, patience: Patience) -> None
     with writing(os.fsencode(folder)):
         parent = os.open(os.path.dirname(folder), _FOLDER)
         try:
-            _delete(left, parent, patience)
+            files.remove(left, parent, last=_LAST, check=patience.check)
             if sealed:
                 os.rename(name, left, src_dir_fd=parent, dst_dir_fd=parent)
                 os.fsync(parent)
-                _delete(left, parent, patience)
+                files.remove(left, parent, last=_LAST, check=patience.check)
             os.fsync(parent)
         finally:
             os.close(parent)
-
-
-def _delete(name: str, parent: int, patience: Patience) -> None:
-    """Delete what has a name, if anything has, with all that lies in it; follows no link.
-
-    Raises:
-        OSError: that failed.
-        FaststartError: 143, SIGTERM.
-    """
-    patience.check()
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    except IsADirectoryError:
-        folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
-        try:
-            for inside in sorted(os.listdir(folder), key=_LAST.__contains__):
-                _delete(inside, folder, patience)
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=parent)

@@ -16,6 +16,7 @@ from modelfolder import manifest as manifests
 from modelfolder.source import Source, SourceFile, open_regular
 from podkit import pool
 from podkit.errors import Exit, FaststartError, source_error
+from podkit.files import replace
 from podkit.patience import Patience
 from publish.verdict import Verdict
 
@@ -218,10 +219,4 @@ def write_manifest(root: str, data: bytes) -> None:
     Raises:
         OSError: that failed.
     """
-    path = os.path.join(os.fsencode(root), manifests.PATH)
-    new = path + b".new"
-    with open(new, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(new, path)
+    replace(os.path.join(os.fsencode(root), manifests.PATH), data, sync=True)

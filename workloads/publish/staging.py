@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from modelfolder import names
 from podkit.errors import Exit, FaststartError, writing
+from podkit.files import replace
 from podkit.locks import acquire
 from podkit.patience import Patience
 from preload.destination import take_inventory
@@ -124,9 +125,8 @@ class Staging:
                 os.rmdir(self.path(path))
             for path in sorted(wanted):
                 os.makedirs(self.path(path), mode=0o755, exist_ok=True)
-            with open(self._journal + ".new", "wb") as journal:
-                journal.write(b"".join(_line(files[path], record) for path, record in self.whole.items()))
-            os.rename(self._journal + ".new", self._journal)
+            lines = [_line(files[path], record) for path, record in self.whole.items()]
+            replace(os.fsencode(self._journal), b"".join(lines))
 
     def path(self, path: bytes) -> str:
         """Return where a file of the model lies."""

@@ -53,9 +53,10 @@ def everything(root: Path) -> dict[Path, bytes | str]:
 
 
 def own_os(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Give the module an `os` of its own, which may be altered."""
+    """Give what removes an `os` of its own, which may be altered."""
     system = SimpleNamespace(**vars(os))
-    monkeypatch.setattr(removing, "os", system)
+    for module in (removing, removing.files):
+        monkeypatch.setattr(module, "os", system)
     return system
 
 
@@ -383,7 +384,7 @@ def hanging(*_, **__):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("where", ["removing._sealed", "removing._delete"])
+@pytest.mark.parametrize("where", ["removing._sealed", "removing.files.remove"])
 def test_sigterm_ends_it_within_a_second_with_143_and_the_next_run_finishes(sealed, where):
     process = start("--remove", sealed, before=f"{HANG}\n{where} = hanging\n")
     assert process.stdout
