@@ -12,6 +12,7 @@ from typing import Any
 from lab.kube.api import Api
 from lab.kube.cloud_nodes import CloudNode, nodes
 from lab.kube.containers import Object, Runtime
+from lab.kube.pod_status import timestamp
 from lab.kube.pods import PodLife
 from lab.kube.tools import kubernetes_version
 from lab.rehearsal.providers.protocol import Cloud
@@ -180,7 +181,7 @@ class Kubelets:
         self._told[node.name] = (devices, drivers)
 
     def _first_status(self, node: CloudNode) -> Object:
-        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp()
         conditions = {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
         return {
             "addresses": [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import datetime as dt
 import threading
 import uuid
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from lab.kube.containers import Object, Runtime
 from lab.kube.objects import Objects
+from lab.kube.pod_status import timestamp
 from lab.kube.pods import PodLife
 
 NAME = "node-0"
@@ -71,7 +71,7 @@ class LocalNode:
     def delete(self, pod: Object, seconds: float | None = None) -> None:
         """Asks for a pod's end, with its own grace or so many seconds."""
         meta = pod["metadata"]
-        change: Object = {"deletionTimestamp": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        change: Object = {"deletionTimestamp": timestamp()}
         if seconds is not None:
             change["deletionGracePeriodSeconds"] = seconds
         marked = self.api.patch("Pod", meta["name"], {"metadata": change}, meta["namespace"])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from lab.kube import volumes
 from lab.kube.containers import Container, CreateError, Exit, HangsError, ImageError, NotPlayedError, Object, restarts
 from lab.kube.host import Host
+from lab.kube.pod_status import PodStatus, event, timestamp
 from lab.kube.quantities import quantity
+from lab.kube.slots import Probe, Slot
 
 TICK = 0.05
 BACK_OFF = (10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
@@ -27,78 +26,6 @@ _FORCED = 137  # 128 + SIGKILL
 
 class _DeletedError(Exception):
     """The pod was deleted while something was waited for."""
-
-
-@dataclass
-class _Probe:
-    """One probe of one container, and when it is due."""
-
-    spec: Mapping[str, Any]
-    due: float
-    failures: int = 0
-    successes: int = 0
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any] | None, now: float, pace: float) -> _Probe | None:
-        return None if spec is None else cls(spec, now + pace * spec.get("initialDelaySeconds", 0))
-
-    def verdict(self, container: Container, now: float, pace: float) -> bool | None:
-        """Whether it has passed or failed often enough; None while that is open or it is not due."""
-        if now < self.due:
-            return None
-        self.due = now + pace * self.spec.get("periodSeconds", 10)
-        if container.passes(self.spec):
-            self.successes, self.failures = self.successes + 1, 0
-            return True if self.successes >= self.spec.get("successThreshold", 1) else None
-        self.failures, self.successes = self.failures + 1, 0
-        return False if self.failures >= self.spec.get("failureThreshold", 3) else None
-
-
-@dataclass
-class _Slot:
-    """A container of the pod, in all its starts.
-
-    Attributes:
-        spec: what the pod says of it.
-        initial: whether it is an init container.
-        policy: when it is started again.
-        state: as in a container's status.
-        last: how its last run ended, as in a status.
-    """
-
-    spec: Object
-    initial: bool
-    policy: str
-    state: Object = field(default_factory=lambda: {"waiting": {"reason": "PodInitializing"}})
-    last: Object = field(default_factory=dict)
-    restarts: int = 0
-    running: Container | None = None
-    began: str = ""
-    started: bool = False
-    ready: bool = False
-    done: Exit | None = None
-    again_at: float | None = None
-    probes: dict[str, _Probe | None] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.spec["name"]
-
-    @property
-    def sidecar(self) -> bool:
-        return self.initial and self.policy == "Always"
-
-    def status(self) -> Object:
-        return {
-            "name": self.name,
-            "image": self.spec["image"],
-            "imageID": f"stand-in://{self.spec['image']}" if self.began else "",
-            "ready": self.ready,
-            "restartCount": self.restarts,
-            "started": self.started,
-            "state": self.state,
-            "lastState": self.last,
-        }
 
 
 class PodLife:
@@ -117,16 +44,12 @@ class PodLife:
         policy = pod["spec"].get("restartPolicy", "Always")
         self._policy = policy
         self._slots = [
-            _Slot(spec, initial, restarts(spec, policy, initial=initial))
+            Slot(spec, initial, restarts(spec, policy, initial=initial))
             for initial, specs in ((True, pod["spec"].get("initContainers") or []), (False, pod["spec"]["containers"]))
             for spec in specs
         ]
-        self._phase = "Pending"
-        self._reason: Object = {}
-        self._conditions: dict[str, Object] = {}
-        self._initialized = False
+        self._status = PodStatus(self._slots)
         self._published: Object = {}
-        self._began = _now()
 
     @property
     def key(self) -> str:
@@ -145,9 +68,8 @@ class PodLife:
     def update(self, pod: Object) -> None:
         """Takes what the API server says of the pod now; what others have set in its status is put right."""
         self.pod = pod
-        said = {one["type"]: one["status"] for one in (pod.get("status") or {}).get("conditions") or []}
-        if any(said.get(kind) != one["status"] for kind, one in list(self._conditions.items())):
-            self._published = {}  # the controller of lost nodes says that their pods are not ready
+        if self._status.is_changed_in(pod):
+            self._published = {}
         if pod["metadata"].get("deletionTimestamp"):
             self._deleted.set()
 
@@ -190,7 +112,7 @@ class PodLife:
         for slot in self._slots:
             if not slot.running and not slot.done:
                 slot.state = {"waiting": {"reason": "CreateContainerError", "message": why}}
-        self._reason = {"reason": "KubeletStandInFailed", "message": why}
+        self._status.reason = {"reason": "KubeletStandInFailed", "message": why}
         self._publish()
         self._event("Failed", why)
 
@@ -199,26 +121,23 @@ class PodLife:
         if meta.get("deletionTimestamp"):
             raise _DeletedError
         if self.pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            self._phase = self.pod["status"]["phase"]
+            self._status.phase = self.pod["status"]["phase"]
             return
+        has_init = any(slot.initial for slot in self._slots)
         for slot in self._slots:
             if not slot.initial:
-                slot.state = {"waiting": {"reason": "PodInitializing" if self._has_init else "ContainerCreating"}}
+                slot.state = {"waiting": {"reason": "PodInitializing" if has_init else "ContainerCreating"}}
         self._publish()
         self._mount()
         if not self._initialize():
             return
-        self._initialized = True
+        self._status.initialized = True
         for slot in self._of(initial=False):
             self._start(slot)
         self._publish()
         self._serve()
 
-    @property
-    def _has_init(self) -> bool:
-        return any(slot.initial for slot in self._slots)
-
-    def _of(self, *, initial: bool) -> Iterator[_Slot]:
+    def _of(self, *, initial: bool) -> Iterator[Slot]:
         return (slot for slot in self._slots if slot.initial == initial)
 
     def _mount(self) -> None:
@@ -245,7 +164,7 @@ class PodLife:
             self._publish()
         return True
 
-    def _look_after_sidecars(self, but: _Slot) -> None:
+    def _look_after_sidecars(self, but: Slot) -> None:
         for slot in self._of(initial=True):
             if slot.sidecar and slot is not but and slot.running:
                 self._look(slot)
@@ -271,29 +190,29 @@ class PodLife:
             if slot.sidecar and slot.running:
                 self._ended(slot, slot.running.stop(0))
         failed = failed_init or [slot for slot in main if slot.done and slot.done.code]
-        self._phase = "Failed" if failed else "Succeeded"
+        self._status.phase = "Failed" if failed else "Succeeded"
         self._publish()
         return True
 
     # ---- one container
 
-    def _start(self, slot: _Slot) -> None:
+    def _start(self, slot: Slot) -> None:
         if self._host.needs_image(self.pod, slot.spec["image"]):
             self._pull(slot)
         # With the policy OnFailure, too, a container of a Job ends; an init container always does.
         ends = not slot.sidecar and (slot.initial or self._policy in ("Never", "OnFailure"))
         slot.running = self._create(slot, ends=ends)
         now = time.monotonic()
-        slot.began, slot.done, slot.again_at = _now(), None, None
+        slot.began, slot.done, slot.again_at = timestamp(), None, None
         slot.state = {"running": {"startedAt": slot.began}}
         slot.probes = {
-            kind: _Probe.of(slot.spec.get(f"{kind}Probe"), now, self._host.pace)
+            kind: Probe.of(slot.spec.get(f"{kind}Probe"), now, self._host.pace)
             for kind in ("startup", "readiness", "liveness")
         }
         slot.started = slot.probes["startup"] is None
         slot.ready = slot.started and slot.probes["readiness"] is None and not (slot.initial and not slot.sidecar)
 
-    def _pull(self, slot: _Slot) -> None:
+    def _pull(self, slot: Slot) -> None:
         """Waits for an image; for as long as it cannot be had, with the kubelet's pauses and words."""
         image, pace = slot.spec["image"], self._host.pace
         pauses = itertools.chain(BACK_OFF, itertools.repeat(BACK_OFF[-1]))
@@ -317,7 +236,7 @@ class PodLife:
                 self._wait(pace * seconds)
                 return
 
-    def _create(self, slot: _Slot, *, ends: bool) -> Container:
+    def _create(self, slot: Slot, *, ends: bool) -> Container:
         """Starts a container; for as long as it cannot be created, with the kubelet's pauses and words."""
         while True:
             try:
@@ -328,7 +247,7 @@ class PodLife:
                 self._publish()
                 self._wait(self._host.pace * BACK_OFF[0])
 
-    def _look(self, slot: _Slot) -> None:
+    def _look(self, slot: Slot) -> None:
         """Takes note of what a container does, and starts it again where that is due."""
         if slot.running is None:
             if slot.again_at is not None and time.monotonic() >= slot.again_at:
@@ -343,7 +262,7 @@ class PodLife:
         if slot.policy == "Always" or (slot.policy == "OnFailure" and found.code):
             self._back_off(slot)
 
-    def _ended(self, slot: _Slot, found: Exit) -> None:
+    def _ended(self, slot: Slot, found: Exit) -> None:
         slot.running, slot.done, slot.ready, slot.started = None, found, slot.initial and found.code == 0, False
         slot.state = {
             "terminated": {
@@ -351,11 +270,11 @@ class PodLife:
                 "reason": "Completed" if found.code == 0 else "Error",
                 **({"message": found.message} if found.message else {}),
                 "startedAt": slot.began,
-                "finishedAt": _now(),
+                "finishedAt": timestamp(),
             }
         }
 
-    def _back_off(self, slot: _Slot) -> None:
+    def _back_off(self, slot: Slot) -> None:
         slot.last = slot.state
         seconds = BACK_OFF[min(slot.restarts, len(BACK_OFF) - 1)]
         slot.done = None
@@ -368,7 +287,7 @@ class PodLife:
         slot.state = {"waiting": {"reason": "CrashLoopBackOff", "message": what}}
         self._event("BackOff", what)
 
-    def _probe(self, slot: _Slot, container: Container) -> None:
+    def _probe(self, slot: Slot, container: Container) -> None:
         now, pace = time.monotonic(), self._host.pace
         if not slot.started:
             startup = slot.probes["startup"]
@@ -385,7 +304,7 @@ class PodLife:
         if (liveness := slot.probes["liveness"]) and liveness.verdict(container, now, pace) is False:
             self._kill(slot, container, "liveness")
 
-    def _kill(self, slot: _Slot, container: Container, probe: str) -> None:
+    def _kill(self, slot: Slot, container: Container, probe: str) -> None:
         self._event("Killing", f"Container {slot.name} failed {probe} probe, will be restarted")
         container.stop(self._host.pace * self._grace)
         self._ended(slot, Exit(_FORCED))
@@ -408,7 +327,7 @@ class PodLife:
                     if slot.running:
                         slot.running.stop(0)
                         self._ended(slot, Exit(_FORCED))
-                self._phase, self._reason = "Failed", {"reason": "Evicted", "message": why}
+                self._status.phase, self._status.reason = "Failed", {"reason": "Evicted", "message": why}
                 self._publish()
                 return True
         return False
@@ -460,76 +379,12 @@ class PodLife:
 
     def _publish(self) -> None:
         """Tells the API server what has changed."""
-        status = self._status()
+        status = self._status.of(self.pod, self._host.address(self.pod), self._host.host_address(self.pod))
         if status == self._published or self._host.is_lost(self.pod) or self._gone.is_set():
             return
         meta = self.pod["metadata"]
         if self._host.api.patch("Pod", meta["name"], {"status": status}, meta["namespace"], status=True) is not None:
             self._published = status
 
-    def _status(self) -> Object:
-        if self._phase == "Pending" and any(slot.began for slot in self._of(initial=False)):
-            self._phase = "Running"
-        over = self._phase in ("Succeeded", "Failed")
-        main = [slot for slot in self._slots if not slot.initial or slot.sidecar]
-        unready = [slot.name for slot in main if not slot.ready]
-        ready = not unready and not over
-        completed = "PodCompleted" if self._phase == "Succeeded" else "ContainersNotReady"
-        why: Object = {"reason": completed, "message": f"containers with unready status: [{' '.join(unready)}]"}
-        incomplete = [s.name for s in self._of(initial=True) if not s.sidecar and not (s.done and s.done.code == 0)]
-        initializing: Object = {
-            "reason": "ContainersNotInitialized",
-            "message": f"containers with incomplete status: [{' '.join(incomplete)}]",
-        }
-        self._condition("PodReadyToStartContainers", met=not over, why={})
-        self._condition("Initialized", met=self._initialized or not self._has_init, why=initializing)
-        self._condition("ContainersReady", met=ready, why=why)
-        self._condition("Ready", met=ready, why=why)
-        others = [
-            one for one in (self.pod.get("status") or {}).get("conditions") or [] if one["type"] not in self._conditions
-        ]
-        address = self._host.address(self.pod)
-        return {
-            "phase": self._phase,
-            **self._reason,
-            "hostIP": self._host.host_address(self.pod),
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "startTime": self._began,
-            "conditions": [*others, *self._conditions.values()],
-            "initContainerStatuses": [slot.status() for slot in self._of(initial=True)],
-            "containerStatuses": [slot.status() for slot in self._of(initial=False)],
-        }
-
-    def _condition(self, kind: str, *, met: bool, why: Object) -> None:
-        before = self._conditions.get(kind, {})
-        value = "True" if met else "False"
-        since = before["lastTransitionTime"] if before.get("status") == value else _now()
-        self._conditions[kind] = {
-            "type": kind, "status": value, "lastTransitionTime": since, **({} if met else why),
-        }  # fmt: skip
-
     def _event(self, reason: str, message: str) -> None:
-        meta, now = self.pod["metadata"], _now()
-        self._host.api.create(
-            "Event",
-            {
-                "metadata": {"generateName": f"{meta['name']}.", "namespace": meta["namespace"]},
-                "involvedObject": {
-                    "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "namespace": meta["namespace"],
-                    "uid": meta["uid"],
-                },
-                "reason": reason,
-                "message": message,
-                "type": "Normal" if reason == "Killing" else "Warning",
-                "source": {"component": "kubelet", "host": self.pod["spec"].get("nodeName", "")},
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            },
-            meta["namespace"],
-        )  # fmt: skip
-
-
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._host.api.create("Event", event(self.pod, reason, message), self.pod["metadata"]["namespace"])
