@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from lab.rehearsal.providers import aws_rules, sdk_types, wire
+from lab.rehearsal.providers import aws_inputs, aws_rules, sdk_types, wire
 from lab.rehearsal.providers.aws_types import CLUSTER, KINDS, LOG_GROUP, OUTPUTS, PARTS, TEMPLATE, kind_of
 from lab.rehearsal.providers.protocol import RefusedError, Resource, ResourceStandIn, World, new_hex
 from lab.rehearsal.providers.sdk_types import Problem
@@ -63,7 +63,7 @@ class Aws(ResourceStandIn):
 
     def refusals(self, res: Resource, inputs: dict[str, Any]) -> Iterable[Problem]:
         """What the services refuse, as far as it can be seen from the inputs alone."""
-        return aws_rules.problems(res.type, inputs, self.region)
+        return aws_inputs.problems(res.type, inputs, self.region)
 
     def replaces(self, res: Resource, path: wire.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """By the type's table, and for what depends on the values."""

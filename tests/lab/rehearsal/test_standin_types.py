@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.rehearsal.providers import aws_rules, sdk_types, wire
+from lab.rehearsal.providers import aws_inputs, sdk_types, wire
 from lab.rehearsal.providers.aws_types import ADDON, BLOCKS, CLUSTER, KINDS, LUSTRE, NODE_GROUP, PARTS, REFERENCES
 
 VPC = "aws:ec2/vpc:Vpc"
@@ -90,16 +90,16 @@ _OWN_WAY = {"tags", "region"}  # tags have calls of their own
 
 @pytest.mark.parametrize("token", _UPDATES)
 def test_what_the_api_cannot_update_is_replaced(token: str):
-    model = aws_rules.service_model(aws_rules.SERVICE_SHAPES[token][0])
+    model = aws_inputs.service_model(aws_inputs.SERVICE_SHAPES[token][0])
     updatable = {
         name[0].lower() + name[1:] for shape in _UPDATES[token] for name in model.shape_for(shape).members
     } - _IDENTITY
     replaced = {prop.split(".")[0] for prop in KINDS[token].replaces.split()}
-    renamed = aws_rules.SERVICE_SHAPES[token][2]
+    renamed = aws_inputs.SERVICE_SHAPES[token][2]
     forgotten = {
         prop
         for prop in sdk_types.input_names(token)
-        if aws_rules.member_of(token, prop) is not None
+        if aws_inputs.member_of(token, prop) is not None
         and renamed.get(prop, prop) not in updatable
         and prop not in replaced | _OWN_WAY
     }
