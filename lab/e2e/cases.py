@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.e2e import damages, timeline, tiny_model, translations
+from lab.e2e.answers import PROMPTS, Answer, request
 from lab.e2e.sources import ModelSource
-from lab.e2e.stack import PROMPTS, Answer, Server, Stack, request
+from lab.e2e.stack import Server, Stack
 from lab.kube.cluster_state import WrongError
 from lab.kube.process import Process
 from lab.kube.steps import Done, Say, Steps

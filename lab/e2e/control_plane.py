@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.e2e import translations
+from lab.e2e.answers import PROMPTS, Answer, ask
 from lab.e2e.sources import ModelSource
-from lab.e2e.stack import PROMPTS, Answer, Images, ask
+from lab.e2e.stack import Images
 from lab.kube.cluster_state import WrongError
 from lab.kube.processes import Chosen, Processes
 from lab.kube.scenario import Scenario, require
