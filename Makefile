@@ -52,12 +52,12 @@ rehearse-destroy: .venv/runtime ## Destroy the rehearsed STACK; UNPROTECT=1 give
 	@$(BIN)/python -m lab.rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect)
 
 .PHONY: kube
-kube: .venv/dev ## Deploy, disturb and destroy STACK on a real Kubernetes control plane with stand-in nodes (lab/kube/README.md)
-	@$(BIN)/python -m lab.kube $(STACK)
+kube: .venv/dev ## Deploy, disturb and destroy STACK on a real control plane with stand-in nodes; SHORT=1 disturbs nothing
+	@$(BIN)/python -m lab.kube $(STACK) $(if $(SHORT),--short)
 
 .PHONY: e2e
-e2e: .venv/dev ## Publish, preload, serve and ask STACK's model with the real vLLM on this machine's processors (lab/e2e/README.md)
-	@$(BIN)/python -m lab.e2e $(STACK) $(if $(ONLY),--only $(ONLY))
+e2e: .venv/dev ## Publish, preload, serve and ask STACK's model with the real vLLM on this machine's processors; SHORT=1 takes less
+	@$(BIN)/python -m lab.e2e $(STACK) $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: check
 check: .venv/dev ## Format, lint, types, units and every recorded stack: the inner loop, no CLI needed

@@ -35,7 +35,7 @@ def say(text: str) -> None:
     print(f"[e2e] {text}", flush=True)
 
 
-def run_cases(stack_file: Path, out: Path, cli: PulumiCli, images: Images) -> None:
+def run_cases(stack_file: Path, out: Path, cli: PulumiCli, images: Images, short: bool) -> None:
     """The cases without a control plane; writes what the picture, the table and the answers are.
 
     Raises:
@@ -45,7 +45,7 @@ def run_cases(stack_file: Path, out: Path, cli: PulumiCli, images: Images) -> No
     with sources.standing(sources.source_of(stack_file)) as source, rehearsal.alone():
         rehearsal.prepare(fresh=True)
         stack = Stack(rehearsal, images, out / "pods", source.where)
-        cases = Cases(stack, source, out, say)
+        cases = Cases(stack, source, out, say, short)
         try:
             cases.run()
         finally:
@@ -85,6 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m lab.e2e", description=__doc__)
     parser.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
+    parser.add_argument("--short", action="store_true", help="one cold start, one refusal of each kind, Kubernetes")
     parser.add_argument("--only", choices=("cases", "kube"), help="one of the two parts")
     options = parser.parse_args(arguments)
     try:
@@ -101,9 +102,10 @@ def main(arguments: Sequence[str]) -> int:
         check(out / "check")
         cli, environment = find_or_install(say), vllm_environment.get(say)
         say(f"of {options.stack}: vLLM {environment.version} is real, on this machine's processors")
-        for name, part in (("cases", run_cases), ("kube", run_control_plane)):
-            if options.only in (None, name):
-                part(stack_file, out, cli, Images(environment))
+        if options.only != "kube":
+            run_cases(stack_file, out, cli, Images(environment), options.short)
+        if options.only != "cases":
+            run_control_plane(stack_file, out, cli, Images(environment))
     except (SandboxError, ToolMissingError) as missing:
         say(str(missing))
         return MISSING

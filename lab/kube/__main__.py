@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m lab.kube", description=__doc__)
     parser.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
+    parser.add_argument("--short", action="store_true", help="deploy, look and destroy, and disturb nothing in between")
     parser.add_argument("--charts", type=Path, help="a folder of the real charts, each in a folder of its name")
     parser.add_argument("--show", action="store_true", help="show what the engine says, too")
     options = parser.parse_args(arguments)
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     say(f"of {options.stack}: Kubernetes {found.kubernetes_version} is real; AWS and the nodes are stood in for")
     show = (lambda line: print(f"    {line}", flush=True)) if options.show else (lambda _: None)
     charts = options.charts.absolute() if options.charts else None
-    scenario = Scenario(stack_file, out, cli, found, say, show, charts)
+    scenario = Scenario(stack_file, out, cli, found, say, show, charts, short=options.short)
     try:
         scenario.run()
     except (WrongError, ControlPlaneError) as error:

@@ -58,6 +58,7 @@ class Scenario(Steps):
         show: gets each line of the engine.
         charts: a folder of charts; ours where it is None.
         pace: the length of the kubelets' second, in seconds.
+        short: deploys, looks and destroys, and disturbs nothing in between.
         done: the steps so far.
     """
 
@@ -69,6 +70,7 @@ class Scenario(Steps):
     show: Say = field(default=lambda _: None)
     charts: Path | None = None
     pace: float = 0.1
+    short: bool = False
     done: list[Done] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,11 +94,14 @@ class Scenario(Steps):
         with self.standing():
             self.deploy()
             self.hold()
-            self.meddle()
-            self.refuse()
-            self.change()
-            self.lose()
-            self.destroy()
+            if self.short:
+                self.destroy_undisturbed()
+            else:
+                self.meddle()
+                self.refuse()
+                self.change()
+                self.lose()
+                self.destroy()
 
     @contextlib.contextmanager
     def standing(self) -> Iterator[None]:
@@ -295,6 +300,18 @@ class Scenario(Steps):
         with self.step("destroy waits for a pod that hangs in Terminating, and goes on once it is taken away") as done:
             require(self.rehearsal.unprotect(), "the up that gives up the protection")
             done.note = self._destroy_with_a_pod_that_hangs()
+        self._nothing_is_left()
+
+    def destroy_undisturbed(self) -> None:
+        """The end where nothing stands in its way."""
+        with self.step("destroy ends well once the protection of the data is given up") as done:
+            require(self.rehearsal.unprotect(), "the up that gives up the protection")
+            run = self.rehearsal.destroy()
+            require(run, "the destroy")
+            done.note = summary(run.changes)
+        self._nothing_is_left()
+
+    def _nothing_is_left(self) -> None:
         with self.step("it leaves no object, no finalizer, and an empty cloud"):
             _none(self.rehearsal.standing())
             # Pods whose node is gone are collected after some 40 s.
