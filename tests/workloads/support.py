@@ -126,14 +126,14 @@ def publish(root: Path, *, block_bytes: int = 8 << 20, **changed: Any) -> dict[s
 
 SMALL_PIECES = """
 import preload.copier, preload.mode
-preload.copier.SMALL = preload.copier._UNIT = preload.mode.REQUEST = preload.mode.REQUEST_MAX = 4096
+preload.copier.SMALL = preload.copier._UNIT = preload.mode.READ_BYTES = preload.mode.READ_BYTES_MAX = 4096
 """
 """For `start`: files of a few pages are then copied as large ones are, piece by piece."""
 
 
 def use_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do what SMALL_PIECES says, in this process."""
-    for module, name in ((copier, "SMALL"), (copier, "_UNIT"), (mode, "REQUEST"), (mode, "REQUEST_MAX")):
+    for module, name in ((copier, "SMALL"), (copier, "_UNIT"), (mode, "READ_BYTES"), (mode, "READ_BYTES_MAX")):
         monkeypatch.setattr(module, name, mode.PAGE)
 
 

@@ -22,7 +22,7 @@ from podkit.patience import Patience
 T = TypeVar("T")
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
-_PART = 64  # names that one thread looks at in a row
+_BATCH = 64  # names that one thread looks at in a row
 
 _KINDS = {
     stat.S_IFIFO: "a fifo",
@@ -229,11 +229,11 @@ def read_manifest(root: bytes, patience: Patience) -> Manifest | None:
 def _published_files(root: bytes, device: int, published: Manifest, patience: Patience) -> tuple[SourceFile, ...]:
     found: dict[bytes, SourceFile] = {}
 
-    def find(part: Sequence[ManifestFile]) -> None:
-        for listed in part:
+    def find(batch: Sequence[ManifestFile]) -> None:
+        for listed in batch:
             found[listed.path] = _published_file(root, device, listed, patience)
 
-    pool.each(_parts(published.files), find, patience)
+    pool.each(_batches(published.files), find, patience)
     return tuple(found[path] for path in sorted(found))
 
 
@@ -268,8 +268,8 @@ def _is_behind_a_link(root: bytes, path: bytes) -> bool:
     )
 
 
-def _parts(items: Sequence[T]) -> list[Sequence[T]]:
-    return [items[at : at + _PART] for at in range(0, len(items), _PART)]
+def _batches(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[at : at + _BATCH] for at in range(0, len(items), _BATCH)]
 
 
 def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[bytes, os.stat_result]:
@@ -324,9 +324,9 @@ def _scan(
     def visit(folder: _Folder) -> list[_Folder]:
         inside = folder.inside
         if inside is None:
-            first, *rest = _parts(_list(folder.path, folder.real, patience)) or [()]
+            first, *rest = _batches(_list(folder.path, folder.real, patience)) or [()]
             if rest:
-                return [folder._replace(inside=part) for part in (first, *rest)]
+                return [folder._replace(inside=batch) for batch in (first, *rest)]
             inside = first
         below = []
         for name in inside:

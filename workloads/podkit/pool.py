@@ -17,7 +17,7 @@ MAX_THREADS = 32
 
 _TICK = 0.02  # seconds between two looks at the threads
 _FIRST = 2  # threads at the start: a local disk needs no more, and more only fight for the interpreter
-_BUSY = 0.7  # above this share of one core in use, another thread would have nothing to wait for
+_BUSY = 0.7  # above this fraction of one core in use, another thread would have nothing to wait for
 _GRACE = 0.5  # seconds for threads to end by themselves after an error or a stop
 
 

@@ -102,7 +102,9 @@ class Copy:
         self._settings = settings
         self._hashers = Hashers(min(settings.streams, processors())) if settings.hashes else None
         # Who hashes one buffer reads into another: both together are as large as one is otherwise.
-        self._most_bytes = max(PAGE, settings.mode.request_max // 2) if settings.hashes else settings.mode.request_max
+        self._most_bytes = (
+            max(PAGE, settings.mode.read_bytes_max // 2) if settings.hashes else settings.mode.read_bytes_max
+        )
         self._small = min(SMALL, self._most_bytes)
         small_files = sum(job.file.size <= self._small for job in jobs)
         self._sync_small = settings.mode.syncs_small(small_files)
@@ -215,7 +217,7 @@ class Copy:
                             self._count_finished()
                             whole = False
                     if not whole:
-                        work, piece = self._next(work, stream, reader.request)
+                        work, piece = self._next(work, stream, reader.read_bytes)
                 if whole and work:
                     self._finish(work.file)
                     written = False
@@ -233,7 +235,7 @@ class Copy:
 
     def _reader(self) -> _Reader:
         buffers = 2 if self._settings.hashes else 1
-        return _Reader(min(self._settings.mode.request, self._most_bytes), self._most_bytes, buffers, self._patience)
+        return _Reader(min(self._settings.mode.read_bytes, self._most_bytes), self._most_bytes, buffers, self._patience)
 
     def _next_whole(self) -> int | None:
         """Return a part that only lacks its name; None if there is no more."""
@@ -261,7 +263,7 @@ class Copy:
                 self._changed.notify_all()
             self._ended.set()
 
-    def _next(self, work: Range | None, stream: int, request: int) -> tuple[Range | None, Piece | Share | None]:
+    def _next(self, work: Range | None, stream: int, read_bytes: int) -> tuple[Range | None, Piece | Share | None]:
         """Return a piece to copy, of the range in work or of another, or what to read ahead; None at the end."""
         while True:
             resting = stream >= self._tuner.streams
@@ -269,7 +271,7 @@ class Copy:
                 self._work.give_back(work)
                 work = None
             if work:
-                piece = self._work.begin(work, self._clock(), self._most(work.file, request))
+                piece = self._work.begin(work, self._clock(), self._most(work.file, read_bytes))
                 if piece:
                     return work, piece
             if self._work.finished:
@@ -286,9 +288,9 @@ class Copy:
                 if self._halt:
                     raise _Halted
 
-    def _most(self, number: int, request: int) -> int:
+    def _most(self, number: int, read_bytes: int) -> int:
         listed = self._jobs[number].file.listed
-        return listed.block_bytes if self._settings.hashes and listed.blocks and number in self._parts else request
+        return listed.block_bytes if self._settings.hashes and listed.blocks and number in self._parts else read_bytes
 
     def _copy(self, work: Range, piece: Piece, reader: _Reader, stream: int) -> bool:
         """Read a piece and write it; False if another stream has done so meanwhile."""
@@ -344,7 +346,7 @@ class Copy:
             digest = self._hashers.digest()
             at = piece.start
             while at < piece.end:
-                share, length = self._part_of_block(work, piece, at, reader.request)
+                share, length = self._next_of_block(work, piece, at, reader.read_bytes)
                 if share and share.buffer:
                     buffer = share.buffer
                 else:
@@ -378,7 +380,7 @@ class Copy:
                 return True
         raise _damaged(file, number)
 
-    def _part_of_block(self, work: Range, piece: Piece, at: int, request: int) -> tuple[Share | None, int]:
+    def _next_of_block(self, work: Range, piece: Piece, at: int, read_bytes: int) -> tuple[Share | None, int]:
         """Return what comes next of a block: a share of another stream, or how much to read.
 
         Only the first stream of a block has shares: a rival reads all of it.
@@ -396,7 +398,7 @@ class Copy:
                 share.taken = True
                 return share, share.end - share.start
             first = _is_first(work)
-            length = min(request, (self._shares.limit(piece, at) if first else piece.end) - at)
+            length = min(read_bytes, (self._shares.limit(piece, at) if first else piece.end) - at)
             piece.reached = at + length if first else 0
         return None, length
 
@@ -489,21 +491,21 @@ class _Reader:
     """Reads files of the source into a buffer, around the page cache where the file system lets it.
 
     Args:
-        request: bytes of a read at the start.
-        request_max: bytes of a read at the most, and of each buffer.
+        read_bytes: bytes of a read at the start.
+        read_bytes_max: bytes of a read at the most, and of each buffer.
         buffers: how many it has.
         patience: repeats reads that fail for the moment.
 
     Attributes:
         buffer: what was read; it begins on a page.
-        request: how many bytes to ask for next: more if the last answer came at once, less if it took long.
+        read_bytes: how many bytes to ask for next: more if the last answer came at once, less if it took long.
     """
 
-    def __init__(self, request: int, request_max: int, buffers: int, patience: Patience):
-        self._buffers = deque(page_buffer(request_max) for _ in range(buffers))
+    def __init__(self, read_bytes: int, read_bytes_max: int, buffers: int, patience: Patience):
+        self._buffers = deque(page_buffer(read_bytes_max) for _ in range(buffers))
         self.buffer = self._buffers[0]
-        self.request = request
-        self._first, self._most = request, request_max
+        self.read_bytes = read_bytes
+        self._first, self._most = read_bytes, read_bytes_max
         self._patience = patience
         self._file: SourceFile | None = None
         self._fd = -1
@@ -527,7 +529,7 @@ class _Reader:
             if not count:
                 raise _changed(file)
             done = min(done + count, length)
-        if length == self.request:
+        if length == self.read_bytes:
             self._adapt(time.monotonic() - began)
 
     def read_whole(self, file: SourceFile) -> None:
@@ -555,9 +557,9 @@ class _Reader:
 
     def _adapt(self, seconds: float) -> None:
         if seconds < _FAST:
-            self.request = min(2 * self.request, self._most)
+            self.read_bytes = min(2 * self.read_bytes, self._most)
         elif seconds > _SLOW:
-            self.request = max(self.request // 2, min(_UNIT, self._first))
+            self.read_bytes = max(self.read_bytes // 2, min(_UNIT, self._first))
 
     def _read(self, file: SourceFile, start: int, done: int, length: int) -> int:
         try:

@@ -43,14 +43,14 @@ class Digest:
         self.seconds = 0.0
         self._hash = hashlib.sha256()
         self._todo = todo
-        self._parts: deque[memoryview] = deque()
+        self._waiting: deque[memoryview] = deque()
         self._in_work = False
         self._changed = threading.Condition()
 
     def add(self, data: memoryview) -> None:
         """Have bytes hashed; they must stay as they are until they were waited for."""
         with self._changed:
-            self._parts.append(data)
+            self._waiting.append(data)
             idle = not self._in_work
             self._in_work = True
         if idle:
@@ -59,7 +59,7 @@ class Digest:
     def wait(self, left: int = 0) -> None:
         """Wait until all that was added is hashed, but for the last so many additions."""
         with self._changed:
-            while len(self._parts) > left:
+            while len(self._waiting) > left:
                 self._changed.wait()
 
     def value(self) -> bytes:
@@ -71,13 +71,13 @@ class Digest:
         """Hash what was added; only one thread does so at a time, or the order would be lost."""
         while True:
             with self._changed:
-                if not self._parts:
+                if not self._waiting:
                     self._in_work = False
                     return
-                part = self._parts[0]
+                data = self._waiting[0]
             began = time.monotonic()
-            self._hash.update(part)
+            self._hash.update(data)
             with self._changed:
                 self.seconds += time.monotonic() - began
-                self._parts.popleft()
+                self._waiting.popleft()
                 self._changed.notify_all()

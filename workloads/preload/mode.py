@@ -10,11 +10,11 @@ from podkit.display import size
 from preload.request import Cache, Write
 from preload.state import PAGE
 
-REQUEST = 4 << 20
+READ_BYTES = 4 << 20
 """Bytes of one read at the start. A choice of ours: twice as many gained nothing where it was tried, on local disks and
 on the throttled source of `bench/`; on Lustre it was not."""
 
-REQUEST_MAX = 8 << 20
+READ_BYTES_MAX = 8 << 20
 """32 streams then hold 256 MiB, half of the 512 MiB that the program may take."""
 
 SPARE = 4 << 30
@@ -37,15 +37,15 @@ class Mode:
     Attributes:
         direct: around the page cache, with O_DIRECT.
         drop: whether the copy's pages are dropped from the page cache once they are on disk.
-        request: bytes of a read at the start.
-        request_max: bytes of a read at the most, and of all buffers of a stream together.
+        read_bytes: bytes of a read at the start.
+        read_bytes_max: bytes of a read at the most, and of all buffers of a stream together.
         reason: why it is so, for people.
     """
 
     direct: bool
     drop: bool
-    request: int
-    request_max: int
+    read_bytes: int
+    read_bytes_max: int
     reason: str
 
     @property
@@ -74,7 +74,7 @@ def decide(write: Write, cache: Cache, total: int, streams: int, memory: int | N
         memory: bytes that this process and its cache may fill; None if that cannot be told.
         file_system: the type of the destination's file system.
     """
-    limit = REQUEST_MAX if memory is None else min(REQUEST_MAX, memory // 3 // streams)
+    limit = READ_BYTES_MAX if memory is None else min(READ_BYTES_MAX, memory // 3 // streams)
     most = max(PAGE, 1 << (limit.bit_length() - 1)) if limit > 0 else PAGE
     needed = int(ROOM * total) + SPARE
     fits = memory is not None and needed <= memory
@@ -89,7 +89,7 @@ def decide(write: Write, cache: Cache, total: int, streams: int, memory: int | N
         direct, reason = False, f"the copy stays in the page cache for the server: {size(needed)} fit into {known}"
     else:
         direct, reason = True, f"the copy would not stay in the page cache: {size(needed)} do not fit into {known}"
-    return Mode(direct, cache == "drop", min(REQUEST, most), most, reason)
+    return Mode(direct, cache == "drop", min(READ_BYTES, most), most, reason)
 
 
 def free_memory(proc: str = "/proc", sysfs: str = "/sys") -> int | None:

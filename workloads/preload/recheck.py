@@ -28,8 +28,8 @@ from preload.copier import SMALL, TINY, Settings
 from preload.destination import Destination, Inventory, Journal
 from preload.state import PAGE, Past, Record
 
-PIECE = 64 << 20
-"""What a thread reads in a row, in bytes: so that one large file keeps all threads busy."""
+STRETCH_BYTES = 64 << 20
+"""What a thread reads in a row: so that one large file keeps all threads busy."""
 
 
 class Doubt(NamedTuple):
@@ -59,7 +59,7 @@ def threads(most: int) -> int:
     return min(most, max(4, 2 * processors()))
 
 
-class _Piece(NamedTuple):
+class _Stretch(NamedTuple):
     """Some blocks of a file, one after the other."""
 
     doubt: Doubt
@@ -110,8 +110,8 @@ class Recheck:
         self._settings = settings
         self._patience = patience
         self._tick = tick
-        self._pieces = {doubt.file.path: _pieces(doubt) for doubt in possible}
-        self._left = Counter({path: len(pieces) for path, pieces in self._pieces.items()})
+        self._stretches = {doubt.file.path: _stretches(doubt) for doubt in possible}
+        self._left = Counter({path: len(stretches) for path, stretches in self._stretches.items()})
         self._wrong: set[bytes] = set()
         self._lock = threading.Lock()
         self._halt = False
@@ -129,21 +129,21 @@ class Recheck:
         tiny = [doubt for doubt in self._possible if doubt.file.size <= TINY]
         others = [doubt for doubt in self._possible if doubt.file.size > TINY]
         try:
-            pool.each(self._all_pieces(tiny), self._check, self._patience)
-            pool.each(self._all_pieces(others), self._check, self._patience, threads(self._settings.streams))
+            pool.each(self._all_stretches(tiny), self._check, self._patience)
+            pool.each(self._all_stretches(others), self._check, self._patience, threads(self._settings.streams))
         finally:
             with self._lock:
                 self._halt = True
                 self._destination.in_use = bool(self._changing)
 
-    def _all_pieces(self, chosen: Sequence[Doubt]) -> list[_Piece]:
-        return [piece for doubt in chosen for piece in self._pieces[doubt.file.path]]
+    def _all_stretches(self, chosen: Sequence[Doubt]) -> list[_Stretch]:
+        return [stretch for doubt in chosen for stretch in self._stretches[doubt.file.path]]
 
-    def _check(self, piece: _Piece) -> None:
-        path = piece.doubt.file.path
+    def _check(self, stretch: _Stretch) -> None:
+        path = stretch.doubt.file.path
         began = time.monotonic()
         try:
-            fits = path not in self._wrong and self._fits(piece)
+            fits = path not in self._wrong and self._fits(stretch)
         except OSError:
             fits = False
         with self._lock:
@@ -153,8 +153,8 @@ class Recheck:
                 self._wrong.add(path)
             whole = not self._left[path] and path not in self._wrong
         if whole:
-            self._keep(piece.doubt)
-        self._tick(piece.bytes)
+            self._keep(stretch.doubt)
+        self._tick(stretch.bytes)
 
     def _keep(self, doubt: Doubt) -> None:
         path, mode = doubt.file.path, self._settings.mode
@@ -176,18 +176,18 @@ class Recheck:
             if sync:
                 self.past.synced.add(path)
 
-    def _fits(self, piece: _Piece) -> bool:
+    def _fits(self, stretch: _Stretch) -> bool:
         """Say whether each block has its hash.
 
         Raises:
             OSError: it cannot be read.
         """
-        file, record = piece.doubt
-        buffer = page_buffer(min(self._settings.mode.request, -(-file.size // PAGE) * PAGE))
+        file, record = stretch.doubt
+        buffer = page_buffer(min(self._settings.mode.read_bytes, -(-file.size // PAGE) * PAGE))
         with self._destination.opened(file.path, record, direct=self._settings.mode.direct) as (fd, _):
-            for number in range(piece.first, piece.end):
+            for number in range(stretch.first, stretch.end):
                 digest = hashlib.sha256()
-                at, end = number * piece.step, min((number + 1) * piece.step, file.size)
+                at, end = number * stretch.step, min((number + 1) * stretch.step, file.size)
                 while at < end:
                     self._patience.check()
                     # Around the page cache whole pages are asked for; the last ones of a file come short.
@@ -212,7 +212,7 @@ def _read(fd: int, buffer: memoryview, at: int) -> int:
         return os.preadv(fd, [buffer], at)
 
 
-def _pieces(doubt: Doubt) -> list[_Piece]:
+def _stretches(doubt: Doubt) -> list[_Stretch]:
     blocks = len(doubt.file.listed.blocks)
-    together = max(1, PIECE // doubt.file.listed.block_bytes)
-    return [_Piece(doubt, first, min(first + together, blocks)) for first in range(0, blocks, together)]
+    together = max(1, STRETCH_BYTES // doubt.file.listed.block_bytes)
+    return [_Stretch(doubt, first, min(first + together, blocks)) for first in range(0, blocks, together)]

@@ -16,10 +16,10 @@ WORTH = 20.0
 _STEP of two windows, about one percent."""
 
 SAME = 0.98
-"""A rate of this share of another counts as equal to it."""
+"""A rate of this fraction of another counts as equal to it."""
 
 BUSY = 0.7
-"""Above this share of one core in use, another stream of small files would only wait for the interpreter's lock."""
+"""Above this fraction of one core in use, another stream of small files would only wait for the interpreter's lock."""
 
 _SMALL_FIRST = 4  # streams that may take small files at the start
 _STEP = 0.75  # of the streams, at a trial with fewer; its inverse at one with more
@@ -119,9 +119,9 @@ class SmallFileStreams:
     def update(self) -> bool:
         """Look at the processor time since the last call; say whether `streams` has changed."""
         now, used = self._clock(), self._cpu()
-        share = (used - self._used) / max(now - self._since, 1e-9)
+        busy = (used - self._used) / max(now - self._since, 1e-9)
         self._since, self._used = now, used
-        if share >= BUSY or self.streams == self._most:
+        if busy >= BUSY or self.streams == self._most:
             return False
         self.streams = min(self._most, 2 * self.streams)
         return True

@@ -101,7 +101,7 @@ def flat(content: bytes | dict, path: bytes = b"") -> dict[str | bytes, bytes | 
 @settings(max_examples=20, deadline=None, database=None)
 @given(st.dictionaries(safe_names, trees, max_size=5), st.sampled_from(["direct", "buffered"]))
 def test_any_tree_of_names_and_sizes_comes_through_and_is_then_complete(files, way):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(mode, "REQUEST_MAX", mode.PAGE):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(mode, "READ_BYTES_MAX", mode.PAGE):
         source = write(Path(folder) / "source", flat(files))
         if not (source / "config.json").exists():
             write(source, {"config.json": b"{}"})
@@ -136,7 +136,7 @@ def test_a_sparse_file_arrives_dense(source, destination):
 
 
 def test_a_file_larger_than_a_buffer_arrives_whole(source, destination):
-    write(source, {"big.bin": os.urandom(mode.REQUEST_MAX * 2 + 12_345)})
+    write(source, {"big.bin": os.urandom(mode.READ_BYTES_MAX * 2 + 12_345)})
     preload(source, destination)
     assert (destination / "big.bin").read_bytes() == (source / "big.bin").read_bytes()
 

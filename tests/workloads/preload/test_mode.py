@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preload import mode
-from preload.mode import PAGE, REQUEST, REQUEST_MAX, decide, free_memory
+from preload.mode import PAGE, READ_BYTES, READ_BYTES_MAX, decide, free_memory
 from tests.workloads.support import preload, write
 
 GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
@@ -62,18 +62,18 @@ def test_the_mode_follows_from_flags_disk_and_memory_and_has_its_reason(asked, m
 @given(st.integers(0, 4096 * GIB) | st.integers(0, 2 * GIB), st.integers(1, 1024))
 def test_all_buffers_together_take_a_third_of_the_memory_at_the_most_or_a_page_each(memory, streams):
     found = decide("auto", "auto", GB, streams, memory, "xfs")
-    assert found.request_max == PAGE or streams * found.request_max <= memory / 3
-    assert PAGE <= found.request <= found.request_max <= REQUEST_MAX
-    for size in (found.request, found.request_max):
+    assert found.read_bytes_max == PAGE or streams * found.read_bytes_max <= memory / 3
+    assert PAGE <= found.read_bytes <= found.read_bytes_max <= READ_BYTES_MAX
+    for size in (found.read_bytes, found.read_bytes_max):
         assert size.bit_count() == 1, "a power of two, so a multiple of a page and of each smaller one"
 
 
 @pytest.mark.parametrize(
     ("memory", "streams", "expected"),
     [
-        (None, 32, (REQUEST, REQUEST_MAX)),
-        (999 * GIB, 1024, (REQUEST, REQUEST_MAX)),
-        (768 * MIB, 32, (REQUEST, REQUEST_MAX)),
+        (None, 32, (READ_BYTES, READ_BYTES_MAX)),
+        (999 * GIB, 1024, (READ_BYTES, READ_BYTES_MAX)),
+        (768 * MIB, 32, (READ_BYTES, READ_BYTES_MAX)),
         (768 * MIB - 1, 32, (4 * MIB, 4 * MIB)),
         (100 * MIB, 32, (1 * MIB, 1 * MIB)),
         (100 * MIB, 1024, (32 << 10, 32 << 10)),
@@ -83,7 +83,7 @@ def test_all_buffers_together_take_a_third_of_the_memory_at_the_most_or_a_page_e
 )
 def test_reads_are_smaller_where_there_is_little_memory_for_many_streams(memory, streams, expected):
     found = decide("auto", "auto", GB, streams, memory, "xfs")
-    assert (found.request, found.request_max) == expected
+    assert (found.read_bytes, found.read_bytes_max) == expected
 
 
 MEMINFO = b"MemTotal:       99999999 kB\nMemFree:          100 kB\nMemAvailable:    1000 kB\n"

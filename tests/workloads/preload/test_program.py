@@ -84,7 +84,7 @@ def test_memory_stays_within_the_buffers_of_32_streams_whatever_the_size_of_a_fi
     process = start(source, tmp_path / "destination", "--parallel", "32", "--write", way, before=measure)
     out, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert int(out.partition("VmHWM:")[2].split()[0]) * 1024 < 32 * mode.REQUEST_MAX + (48 << 20) < 512 << 20
+    assert int(out.partition("VmHWM:")[2].split()[0]) * 1024 < 32 * mode.READ_BYTES_MAX + (48 << 20) < 512 << 20
 
 
 @pytest.mark.parametrize("argument", ["\udcff", "a\udcffb", "\U0001f600\udc80"])

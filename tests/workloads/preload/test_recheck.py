@@ -44,7 +44,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     use_small_pieces(monkeypatch)
     monkeypatch.setattr(recheck, "SMALL", 4096)
     monkeypatch.setattr(recheck, "TINY", 4096)
-    monkeypatch.setattr(recheck, "PIECE", 2 * BLOCK)
+    monkeypatch.setattr(recheck, "STRETCH_BYTES", 2 * BLOCK)
     root = write(tmp_path / "source", MODEL | {"big.bin": BIG})
     publish(root, block_bytes=BLOCK)
     return root
