@@ -5,15 +5,15 @@ from pathlib import Path
 
 import yaml
 
-from infra.settings import Finding, Settings, check
+from infra.settings import Settings, check
 
 FOLDER = Path(__file__).parent.parent / "stacks"
 
 _NAME = re.compile(r"Pulumi\.(.+)\.yaml")
 
 
-class UnreadableError(Exception):
-    """A stack file cannot be read; the text says why, without its name."""
+class UnusableError(Exception):
+    """A stack file has no settings to give; the text names it and says why."""
 
 
 def stack_of(path: Path) -> str:
@@ -46,21 +46,22 @@ def find(stack: str, folder: Path = FOLDER) -> Path:
     return files[stack]
 
 
-def read(path: Path) -> tuple[Settings | None, list[Finding]]:
-    """Reads and checks a stack file.
+def read(path: Path) -> Settings:
+    """The settings in a stack file, defaults included.
 
     Args:
         path: A file named like `Pulumi.<stack>.yaml`.
 
-    Returns:
-        What `infra.settings.check` says of it.
-
     Raises:
-        UnreadableError: There is no such file, or it is no YAML.
+        UnusableError: There is no such file, it is no YAML, or `infra.settings.check` finds mistakes in it.
     """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UnreadableError(str(error)) from error
+        raise UnusableError(f"{path}: cannot be read: {error}") from error
     config = document.get("config") if isinstance(document, dict) else None
-    return check(config if isinstance(config, dict) else {}, stack_of(path))
+    settings, findings = check(config if isinstance(config, dict) else {}, stack_of(path))
+    if settings is None:
+        mistakes = [f"  {finding}" for finding in findings if finding.refuses]
+        raise UnusableError("\n".join([f"{path}: has mistakes, mend them first:", *mistakes]))
+    return settings

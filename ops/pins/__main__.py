@@ -82,14 +82,9 @@ def _named_by_tag() -> set[tuple[str, Reference]]:
 
 def _images_of(stack_file: Path) -> Iterator[str]:
     try:
-        settings, findings = stack_files.read(stack_file)
-    except stack_files.UnreadableError as error:
-        raise PinError(f"{stack_file}: cannot be read: {error}") from error
-    if settings is None:
-        mistakes = [f"  {finding}" for finding in findings if finding.refuses]
-        raise PinError(
-            "\n".join([f"{stack_file}: its images are not known before its mistakes are mended:", *mistakes])
-        )
+        settings = stack_files.read(stack_file)
+    except stack_files.UnusableError as error:
+        raise PinError(str(error)) from error
     for server in settings.model_servers.values():
         yield server.image
 

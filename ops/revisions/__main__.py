@@ -121,17 +121,9 @@ def _require_named(kind: Any, value: str) -> None:
 
 def _settings(stack: str, folder: Path) -> Settings:
     try:
-        path = stack_files.find(stack, folder)
-    except FileNotFoundError as error:
+        return stack_files.read(stack_files.find(stack, folder))
+    except (FileNotFoundError, stack_files.UnusableError) as error:
         raise RefusedError(str(error)) from error
-    try:
-        settings, findings = stack_files.read(path)
-    except stack_files.UnreadableError as error:
-        raise RefusedError(f"{path}: cannot be read: {error}") from error
-    if settings is None:
-        mistakes = [f"  {finding}" for finding in findings if finding.refuses]
-        raise RefusedError("\n".join([f"{path}: has mistakes, mend them first:", *mistakes]))
-    return settings
 
 
 def _require_not_named(settings: Settings, model: str, revision: str) -> None:

@@ -416,7 +416,7 @@ def test_one_image_that_cannot_be_asked_for_leaves_the_file_as_it_was_and_hides_
 def test_a_stack_file_with_mistakes_stops_the_command_by_its_name(project: Path) -> None:
     write_stack(project, "two", "no tag")
 
-    with pytest.raises(PinError, match=r"Pulumi\.two\.yaml: its images are not known") as raised:
+    with pytest.raises(PinError, match=r"Pulumi\.two\.yaml: has mistakes, mend them first") as raised:
         pin(FIRST)
 
     assert "  faststart:modelServers.chat.image: 'no tag' is no image reference" in str(raised.value)
@@ -435,7 +435,7 @@ def test_a_stack_file_that_is_no_yaml_stops_the_command_by_its_name(project: Pat
 def test_a_stack_file_without_a_configuration_stops_the_command_by_what_is_missing(project: Path, content: str) -> None:
     (project / "Pulumi.two.yaml").write_text(content)
 
-    with pytest.raises(PinError, match=r"(?s)Pulumi\.two\.yaml: its images are not known.*aws:region: is missing"):
+    with pytest.raises(PinError, match=r"(?s)Pulumi\.two\.yaml: has mistakes, mend them first.*aws:region: is missing"):
         pin(FIRST)
 
 

@@ -16,6 +16,15 @@ Object = dict[str, Any]
 PACE = 0.02
 
 
+def until(holds: Callable[[], Any]) -> Any:
+    """Waits for what is true, and returns it."""
+    give_up = time.monotonic() + 20
+    while not (found := holds()):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    return found
+
+
 class FakeHost:
     """One node."""
 

@@ -16,7 +16,7 @@ from lab.kube.local_node import LocalNode
 from lab.kube.objects import Objects
 from lab.kube.played import require_played
 from lab.kube.processes import Image, Processes, Translated
-from tests.lab.kube.support import FakeHost, Object, container, led, pod
+from tests.lab.kube.support import FakeHost, Object, container, led, pod, until
 from tests.recording import Recording
 
 PROCESSES = {
@@ -38,14 +38,6 @@ PROCESSES = {
     ),
     "volumeDevices": pod(init=(container("first", volumeDevices=[{"name": "v", "devicePath": "/dev/v"}]),)),
 }
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    give_up = time.monotonic() + 10
-    while not (found := holds()):
-        assert time.monotonic() < give_up
-        time.sleep(0.005)
-    return found
 
 
 @pytest.fixture

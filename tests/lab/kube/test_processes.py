@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from lab.kube.objects import Objects
 from lab.kube.pod_folders import bytes_in, prepare
 from lab.kube.process import SandboxError
 from lab.kube.processes import Image, Processes, Translated, check
+from tests.lab.kube.support import until
 
 pytestmark = pytest.mark.processes
 
@@ -97,14 +97,6 @@ def run(ground: Ground, container: dict[str, Any], **spec: Any) -> tuple[Exit, l
     end = process.wait(20)
     assert end is not None
     return end, [line for _, line in process.lines.all()]
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    give_up = time.monotonic() + 20
-    while not (found := holds()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    return found
 
 
 SCRATCH = {"name": "scratch", "emptyDir": {}}
