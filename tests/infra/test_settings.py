@@ -13,7 +13,8 @@ from pydantic.alias_generators import to_snake
 
 from infra import images, sizing, versions
 from infra.instance_types import CPU_TYPES, GPU_TYPES, INSTANCE_TYPES
-from infra.settings import Finding, Settings, _value, check
+from infra.settings import Finding, Settings, check
+from infra.settings.reading import _value
 from lab.loopback.registry import write_lock
 from tests import recording
 
