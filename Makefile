@@ -98,7 +98,7 @@ format: .venv/dev ## Format the code and mend what the linter can mend
 
 .PHONY: docs
 docs: .venv/runtime ## Write the stack files' key reference again, docs/benchmarks.md from the last bench, docs/timeline.svg from STACK's e2e
-	@mkdir -p build && $(BIN)/python -m infra.key_reference > build/keys.md && mv build/keys.md stacks/README.md
+	@mkdir -p build && $(BIN)/python -m infra.settings.key_reference > build/keys.md && mv build/keys.md stacks/README.md
 	@$(BIN)/python -m lab.bench.page
 	@if [ -e build/e2e/$(STACK)/timeline.svg ]; then cp build/e2e/$(STACK)/timeline.svg docs/timeline.svg; fi
 

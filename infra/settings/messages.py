@@ -1,80 +1,34 @@
 """What pydantic finds in a section, in words for the person who wrote the stack file."""
 
 import difflib
-from collections.abc import Sequence
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from infra.settings import schema
 from infra.settings.findings import Finding, one_of, shown
-from infra.settings.sections.nodes import NodeGroupSettings
-
-_PLACES = ("zone", "zones", "dataZone", "availabilityZone", "subnetId", "subnetIds")
-
-
-def finding(detail: ErrorDetails, prefix: str, annotation: Any) -> Finding:
-    """A mistake that pydantic found, in words for the person who wrote the stack file."""
-    where = [part for part in detail["loc"] if part != "[key]"]
-    context = detail.get("ctx", {})
-    given = detail["input"]
-    match detail["type"]:
-        case "extra_forbidden":
-            text = no_such_key(str(where[-1]), _keys(annotation, where[:-1]))
-            if _section_at(annotation, where[:-1]) is NodeGroupSettings and where[-1] in _PLACES:
-                text = "GPU nodes always stand in network.dataZone, where Lustre is; leave it out"
-        case "missing":
-            text = f"is missing: {_description(annotation, where)}"
-        case "literal_error":
-            text = f"{shown(given)} is not accepted; use {context['expected']}".replace("'", '"')
-        case "string_type":
-            quotes = "; put it in quotes" if isinstance(given, (int, float)) else ""
-            text = f"a text is wanted, not {shown(given)}{quotes}"
-        case "int_type" | "int_parsing" | "int_from_float":
-            text = f"a whole number is wanted, not {shown(given)}"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            keys = _keys(annotation, where)
-            text = f"a mapping is wanted, not {shown(given)}" + (f"; keys: {', '.join(keys)}" if keys else "")
-        case "list_type":
-            text = f"a list is wanted, not {shown(given)}"
-        case "greater_than_equal":
-            text = f"{given} is too small; use {context['ge']} or more"
-        case "less_than_equal":
-            text = f"{given} is too large; use {context['le']} or less"
-        case "faststart":
-            text = context["text"]
-            where += [context["field"]] if context["field"] else []
-        case _:
-            text = f"{detail['msg']} (given: {shown(given)})"
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
-    return Finding(f"aws:{path[1:]}" if prefix == "aws" else f"{prefix}{path}", text)
+from infra.settings.schema import Branches, Entries, Items, Keys, Node, Place, Value
+from infra.settings.sections import Section
 
 
-def _section_at(annotation: Any, where: list[Any]) -> type[BaseModel] | None:
-    """The section that stands at a path below `annotation`; None where the path ends in a plain value."""
-    for part in [*where, None]:
-        if get_origin(annotation) in (Annotated, Union, UnionType):
-            annotation = get_args(annotation)[0]
-        if part is None:
-            break
-        if get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            fields = {field.alias: field.annotation for field in annotation.model_fields.values()}
-            annotation = fields.get(part)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+def findings(error: ValidationError, prefix: str, root: Node, value: Any) -> list[Finding]:
+    """Words the mistakes of a section.
 
+    Args:
+        error: What pydantic raised.
+        prefix: The section's key: `faststart:network`, or `aws` for the provider's own keys.
+        root: The section's schema.
+        value: The section as the stack file has it.
 
-def _keys(annotation: Any, where: list[Any]) -> list[str]:
-    section = _section_at(annotation, where)
-    return [str(field.alias) for field in section.model_fields.values()] if section else []
-
-
-def _description(annotation: Any, where: list[Any]) -> str:
-    section = _section_at(annotation, where[:-1])
-    fields = section.model_fields.values() if section else ()
-    return next((field.description or "" for field in fields if field.alias == where[-1]), "")
+    Returns:
+        A finding for each mistake, by its key.
+    """
+    details = error.errors(include_url=False)
+    placed = [(detail, schema.find(root, detail["loc"], value)) for detail in details]
+    # Where a value has none of a key's forms, pydantic tells so once for each form.
+    return list(dict.fromkeys(_finding(detail, place, prefix) for detail, place in placed if place))
 
 
 def no_such_key(key: str, known: Sequence[str]) -> str:
@@ -82,3 +36,88 @@ def no_such_key(key: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
     meant = f" (did you mean {near[0]}?)" if near else ""
     return f"no such key in this version{meant}; use {one_of(known)}"
+
+
+def _finding(detail: ErrorDetails, place: Place, prefix: str) -> Finding:
+    where, context = [*place.path], detail.get("ctx", {})
+    if detail["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(place.node, Branches):
+        text = _no_such_form(detail["input"], place.node)
+        where += [place.node.discriminator] if place.node.discriminator else []
+    elif place.union and not _has_words_of_its_own(detail, place.union):
+        text = f"{shown(detail['input'])} is not accepted; use {one_of(_accepted(place.union))}"
+    elif detail["type"] == "faststart":
+        text = context["text"]
+        where += [context["field"]] if context["field"] else []
+    else:
+        text = _text(detail, place)
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+    return Finding(f"aws:{path[1:]}" if prefix == "aws" else f"{prefix}{path}", text)
+
+
+def _text(detail: ErrorDetails, place: Place) -> str:
+    context, given = detail.get("ctx", {}), detail["input"]
+    match detail["type"], place.holder:
+        case "extra_forbidden", Keys(section, keys):
+            key = str(place.path[-1])
+            misplaced = section.misplaced_keys if issubclass(section, Section) else {}
+            return misplaced.get(key) or no_such_key(key, list(keys))
+        case "missing", Keys(keys=keys):
+            return f"is missing: {keys[str(place.path[-1])].field.description or ''}"
+        case "literal_error", _:
+            return f"{shown(given)} is not accepted; use {context['expected']}".replace("'", '"')
+        case "string_type", _:
+            quotes = "; put it in quotes" if isinstance(given, (int, float)) else ""
+            return f"a text is wanted, not {shown(given)}{quotes}"
+        case (("int_type" | "int_parsing" | "int_from_float"), _):
+            return f"a whole number is wanted, not {shown(given)}"
+        case (("model_type" | "model_attributes_type" | "dict_type"), _):
+            return f"a mapping is wanted, not {shown(given)}{_keys_of(place.node)}"
+        case "list_type", _:
+            return f"a list is wanted, not {shown(given)}"
+        case "greater_than_equal", _:
+            return f"{given} is too small; use {context['ge']} or more"
+        case "less_than_equal", _:
+            return f"{given} is too large; use {context['le']} or less"
+    return f"{detail['msg']} (given: {shown(given)})"
+
+
+def _keys_of(node: Node | None) -> str:
+    match node:
+        case Keys(keys=keys):
+            return f"; keys: {', '.join(keys)}"
+        case Branches():
+            return f"; use {one_of(_accepted(node))}"
+    return ""
+
+
+def _has_words_of_its_own(detail: ErrorDetails, union: Branches) -> bool:
+    """Whether a mistake is of the only form that the value may have, and says more than that it has not this form."""
+    shaped = isinstance(detail["input"], (Mapping, list))
+    return len(union.fitting(detail["input"])) == 1 and (shaped or detail["type"] == "faststart")
+
+
+def _no_such_form(given: Any, union: Branches) -> str:
+    key = union.discriminator
+    if key is None:
+        return f"{shown(given)} is not accepted; use {one_of(_accepted(union))}"
+    use = one_of([shown(label) for label in union.labels])
+    return f"{shown(given[key])} is not accepted; use {use}" if key in given else f"is missing; use {use}"
+
+
+def _accepted(node: Node) -> list[str]:
+    """What may stand at a place, in words."""
+    match node:
+        case Value(type=kind) if get_origin(kind) is Literal:
+            return [shown(word) for word in get_args(kind)]
+        case Value(type=kind):
+            return {str: ["a text"], int: ["a whole number"], bool: ["true", "false"]}.get(kind, ["a value"])
+        case Items():
+            return ["a list"]
+        case Entries():
+            return ["a mapping"]
+        case Keys(keys=keys):
+            return [f"a mapping with the keys {', '.join(keys)}"]
+        case Branches(discriminator=None):
+            return [word for branch in node.branches for word in _accepted(branch.node)]
+        case Branches(discriminator=key):
+            return [f"a mapping with {key}: {one_of([shown(label) for label in node.labels])}"]

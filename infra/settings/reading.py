@@ -11,15 +11,16 @@ import pulumi.runtime
 from pulumi.runtime.config import CONFIG
 from pydantic import TypeAdapter, ValidationError
 
+from infra.settings import messages, schema
 from infra.settings.environment import SECTIONS, Settings
 from infra.settings.findings import PROJECT, Finding, stack_key
-from infra.settings.messages import finding, no_such_key
 from infra.settings.rules import RULES, Declared
 
 _ENTRIES = [field.name for field in dataclasses.fields(Declared)]
 _READERS: dict[str, TypeAdapter[Any]] = {
     name: TypeAdapter[Any](field.annotation or Any) for name, field in SECTIONS.items()
 }
+_SCHEMA = {name: schema.of_field(field) for name, field in SECTIONS.items()}
 
 
 def check(config: Mapping[str, Any], stack: str) -> tuple[Settings | None, list[Finding]]:
@@ -60,7 +61,7 @@ def check(config: Mapping[str, Any], stack: str) -> tuple[Settings | None, list[
     entries = {name: values[name] for name in _ENTRIES}
     declared = Declared(**{name: list(value) if isinstance(value, Mapping) else [] for name, value in entries.items()})
     for rule in RULES:
-        findings += rule.findings(sections, declared)
+        findings += rule.findings({**sections, "declared": declared})
     if any(one.refuses for one in findings):
         return None, findings
     return Settings.model_construct(stack=stack, **sections), findings
@@ -74,7 +75,7 @@ def _unknown_keys(config: Mapping[str, Any], known: list[str]) -> Iterator[Findi
     for key in config:
         namespace, _, name = key.partition(":")
         if namespace == PROJECT and key not in known:
-            yield Finding(key, no_such_key(name, [one.partition(":")[2] for one in known]))
+            yield Finding(key, messages.no_such_key(name, [one.partition(":")[2] for one in known]))
         elif namespace not in (PROJECT, *_OTHER_NAMESPACES):
             yield Finding(key, f"nothing reads the namespace {namespace}; use {PROJECT}:{name}, or leave it out")
 
@@ -111,5 +112,4 @@ def _read(section: str, value: Any, prefix: str) -> tuple[Any, list[Finding]]:
     try:
         return _READERS[section].validate_python(value), []
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        return None, [finding(detail, prefix, SECTIONS[section].annotation) for detail in details]
+        return None, messages.findings(error, prefix, _SCHEMA[section], value)

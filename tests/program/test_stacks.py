@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.instance_types import GPU_TYPES, INSTANCE_TYPES
-from infra.key_reference import reference
+from infra.settings.key_reference import reference
 from lab import ROOT
 from tests import recording
 from tests.recording import Recording, Registered

@@ -24,25 +24,23 @@ _PARAMETERS = {name: _HINTS[name] for name in SECTIONS} | {"declared": Declared}
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the stack file; `sections` are the fields of `Settings` that it looks at."""
+    """A rule of the stack file: its function, and the names of that one's parameters."""
 
     function: Callable[..., Iterator[Finding]]
-    sections: tuple[str, ...]
+    parameters: tuple[str, ...]
 
-    def findings(self, sections: Mapping[str, Any], declared: Declared) -> Iterator[Finding]:
+    def findings(self, arguments: Mapping[str, Any]) -> Iterator[Finding]:
         """Applies the rule.
 
         Args:
-            sections: The sections without mistakes, by their name in `Settings`; of sections with entries, the entries
-                without mistakes.
-            declared: The names of all entries.
+            arguments: The sections without mistakes, by their name in `Settings` (of sections with entries, the entries
+                without mistakes), and `declared`.
 
         Yields:
             What the rule finds; nothing where a section that it looks at has a mistake.
         """
-        if all(name in sections for name in self.sections):
-            given = {**sections, "declared": declared}
-            yield from self.function(**{name: given[name] for name in inspect.signature(self.function).parameters})
+        if all(name in arguments for name in self.parameters):
+            yield from self.function(**{name: arguments[name] for name in self.parameters})
 
 
 def rule(function: Callable[..., Iterator[Finding]]) -> Rule:
@@ -64,4 +62,4 @@ def rule(function: Callable[..., Iterator[Finding]]) -> Rule:
             raise TypeError(
                 f"rule {function.__name__}: {name} has another type than the section; use {_PARAMETERS[name]}"
             )
-    return Rule(function, tuple(name for name in parameters if name in SECTIONS))
+    return Rule(function, parameters)

@@ -1,6 +1,7 @@
 """The sections of nodes: CPU nodes of the system, and groups of GPU nodes."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -52,6 +53,11 @@ class SystemNodesSettings(Section):
 
 class NodeGroupSettings(Section):
     """A group of GPU nodes in the data zone."""
+
+    misplaced_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("zone", "zones", "dataZone", "availabilityZone", "subnetId", "subnetIds"),
+        "GPU nodes always stand in network.dataZone, where Lustre is; leave it out",
+    )
 
     instance_type: Annotated[str, one_type_of(GPU_TYPES, "GPU type")] = Field(
         description="EC2 type with GPUs and local NVMe.",
