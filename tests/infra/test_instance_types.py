@@ -9,7 +9,7 @@ import pytest
 from moto import mock_aws
 
 from infra import instance_types
-from infra.instance_types import GPU_TYPES, INSTANCE_TYPES, InstanceType
+from infra.instance_types import CPU_TYPES, GPU_TYPES, INSTANCE_TYPES, InstanceType
 
 # Where the two sources differ, and why ours stands: moto adds up what each card could do, Karpenter's reference gives
 # the instance's limit, which is what a copy sees.
@@ -112,3 +112,8 @@ def test_a_row_is_one_line_of_the_table() -> None:
 
     assert re.findall(r'InstanceType\("([^"]+)".*\),$', source, re.MULTILINE) == list(INSTANCE_TYPES)
     assert len(InstanceType._fields) == 12
+
+
+def test_every_system_type_takes_no_gpu_and_every_gpu_type_has_nvme() -> None:
+    assert all(INSTANCE_TYPES[name].gpus == 0 for name in CPU_TYPES)
+    assert all(INSTANCE_TYPES[name].nvme_gb > 0 for name in GPU_TYPES)

@@ -175,3 +175,30 @@ def test_pods_that_share_a_node_are_counted_by_gpu_and_by_disk() -> None:
     assert sizing.nodes_needed([small] * 5, facts) == 2
     assert sizing.nodes_needed([wide] * 2, facts) == 2
     assert sizing.nodes_needed([], facts) == 0
+
+
+@given(st.integers(-5000, 400_000), st.sampled_from([125, 250, 500, 1000]), st.booleans())
+def test_a_capacity_is_accepted_where_its_suggestions_say_so(capacity: int, throughput: int, efa: bool) -> None:
+    problem = sizing.lustre_capacity_problem(capacity, throughput, efa=efa)
+    if problem:
+        for size in problem.partition("; use ")[2].removesuffix(", ...").split(", "):
+            assert sizing.lustre_capacity_problem(int(size), throughput, efa=efa) is None
+    else:
+        assert capacity == 1200 or capacity % (sizing._EFA_STEP_GIB[throughput] if efa else 2400) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 6000)), max_size=12),
+    st.sampled_from([name for name in GPU_TYPES if INSTANCE_TYPES[name].gpus == 8]),
+)
+def test_the_nodes_that_pods_need_hold_them_and_no_fewer_than_their_gpus_fill(
+    wanted: list[tuple[int, int]], name: str
+) -> None:
+    facts = INSTANCE_TYPES[name]
+    pods = [sizing.PodSize(gpus=gpus, nvme_gib=min(gib, sizing.model_space_gib(facts))) for gpus, gib in wanted]
+
+    need = sizing.nodes_needed(pods, facts)
+
+    assert need * facts.gpus >= sum(pod.gpus for pod in pods)
+    assert need * sizing.model_space_gib(facts) >= sum(pod.nvme_gib for pod in pods)
+    assert need <= len(pods)
