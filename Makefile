@@ -8,6 +8,9 @@ STACK ?= article
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
+# Python keeps what it compiled: tests start the same programs some hundred times.
+export PYTHONDONTWRITEBYTECODE =
+
 # What is locked, each with its options of uv.
 define LOCKS
 requirements --universal
@@ -68,6 +71,10 @@ check: .venv/dev ## Format, lint, types, units and every recorded stack: the inn
 	@types=$$(mktemp); $(BIN)/basedpyright --level error > "$$types" & \
 	code=0; $(BIN)/python -m pytest -q -m "not engine and not processes" -n auto --maxprocesses 8 --dist loadfile || code=$$?; \
 	wait $$! || code=$$?; cat "$$types"; rm -f "$$types"; exit $$code
+
+.PHONY: quick
+quick: .venv/dev ## Format, lint and tests of one room in twenty seconds: AREA=preload, or paths; several in quotes
+	@$(BIN)/python -m tests.quick $(AREA)
 
 .PHONY: test
 test: check ## The gate: check, the copier under faults, then every stack rehearsed on the real Pulumi engine

@@ -1,5 +1,6 @@
 """Fixtures that all tests share: no credentials, and one recording a stack."""
 
+import gc
 import os
 
 import hypothesis
@@ -15,6 +16,12 @@ os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 # The same examples on every machine, and no verdict by the clock of a busy one.
 hypothesis.settings.register_profile("gate", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("gate")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: Python's collector, which goes through all of it again and again, leaves it out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", params=recording.STACKS)

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import functools
+import gc
 import json
 import logging
 import runpy
@@ -292,4 +293,12 @@ def _run(stack: str, values: Mapping[str, Any], program: Path) -> Recording:
             asyncio.set_event_loop(None)
 
     contextvars.copy_context().run(in_context)
+    _keep_what_is_imported()
     return recording
+
+
+@functools.cache
+def _keep_what_is_imported() -> None:
+    """Once, after a first run: without it half of each run's time is Python's collector going through the SDKs."""
+    gc.collect()
+    gc.freeze()

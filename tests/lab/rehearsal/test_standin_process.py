@@ -18,6 +18,8 @@ from lab import ROOT
 from lab.rehearsal.providers.__main__ import FOLDER
 from tests.lab.rehearsal.support import REGION, Client
 
+pytestmark = pytest.mark.processes
+
 ROUNDS = 12
 HANG_SECONDS = 300  # ends a test that would wait for ever; none measures time
 

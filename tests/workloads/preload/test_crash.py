@@ -26,6 +26,8 @@ from tests.workloads.support import (
     write,
 )
 
+pytestmark = pytest.mark.processes
+
 # Each call that may change a destination or read a source.
 DIE = f"""{SMALL_PIECES}{MORTAL}
 preload.copier._TICK = 0.001
