@@ -24,7 +24,7 @@ def chosen(words: Sequence[str]) -> tuple[set[Path], set[Path]]:
     """The Python files to look at, and the files of tests to run.
 
     Raises:
-        ValueError: a word is neither an area nor a path, or there is none; the text lists the areas.
+        ValueError: a word is neither an area nor a path, has no tests, or there is none; the text lists the areas.
     """
     files, tests = set[Path](), set[Path]()
     for word in words or [""]:
@@ -34,7 +34,12 @@ def chosen(words: Sequence[str]) -> tuple[set[Path], set[Path]]:
         folder = path if path.is_dir() else path.parent
         mirror = folder if folder.is_relative_to(TESTS) else TESTS / folder.relative_to(ROOT)
         files |= {path} if path.is_file() else {*path.glob("*.py"), *(ROOT / mirror.relative_to(TESTS)).glob("*.py")}
-        tests |= {path} if path.is_file() and path.is_relative_to(TESTS) else set(mirror.glob("test_*.py"))
+        found = {path} if path.is_file() and path.is_relative_to(TESTS) else set(mirror.glob("test_*.py"))
+        if not found:
+            raise ValueError(
+                f"AREA={word}: {mirror.relative_to(ROOT)} has no tests; areas: {', '.join(sorted(areas()))}"
+            )
+        tests |= found
     return files | tests, tests
 
 

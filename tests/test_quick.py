@@ -33,7 +33,7 @@ def test_a_file_of_tests_is_all() -> None:
     assert names(files) == names(tests) == {"tests/lab/kube/test_tools.py"}
 
 
-@pytest.mark.parametrize("words", [["nosuch"], ["kube", "lab/nosuch.py"], []])
-def test_what_is_neither_is_refused_with_the_list(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [["nosuch"], ["kube", "lab/nosuch.py"], ["docs"], []])
+def test_what_has_no_tests_is_refused_with_the_list(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert quick.main(words) == quick.USAGE
     assert re.search("areas: .*preload", capsys.readouterr().err)

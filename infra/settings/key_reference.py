@@ -16,7 +16,7 @@ _INTRO = f"""# Stack files
 One file a team and environment: `Pulumi.<team>-<env>.yaml`. A new file here is a new environment, and the tests run it.
 `make rehearse STACK=<team>-<env>` plans and deploys it without an account.
 
-All keys, made from `infra/settings.py` by `make docs`; a test holds that this page is what that makes. A key that is
+All keys, made from `infra/settings/` by `make docs`; a test holds that this page is what that makes. A key that is
 not here is refused, and so is a value that breaks a rule; warnings are shown by `pulumi preview`.
 
 Structured keys are replaced whole by the stack file: nothing is merged with a default but what this table gives.

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from infra import layout
 from infra.settings.findings import one_of, refuse, shown
 from infra.settings.sections import Section
 from infra.settings.values import Flag, ModelName, Revision, SecretName, Whole
@@ -17,7 +18,7 @@ _FILE_WORDS = ("auto", "all")
 # (object-keys.html there).
 _S3_SOURCE = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]((/[\w!*'()@+=,.-]+)+)?/?"
 _HUB_SOURCE = r"hf://([\w.-]+/)?[\w.-]+@[\w.-]+(/[\w.-]+)*"
-_PATH_SOURCE = r"path:/fsx(/[\w@+=,-][\w@+=,.-]*)+"
+_PATH_SOURCE = rf"path:{layout.LUSTRE}(/[\w@+=,-][\w@+=,.-]*)+"
 _SOURCES = "s3://bucket/prefix, hf://org/name@revision or path:/fsx/<folder>"
 
 
@@ -84,7 +85,7 @@ class ModelSettings(Section):
         if kind == "hf" and not re.fullmatch(_HUB_SOURCE, value, re.ASCII):
             raise refuse(f"{value!r} is no revision of a repository; use hf://org/name@revision, best with a commit")
         if kind == "path" and (
-            not re.fullmatch(_PATH_SOURCE, value, re.ASCII) or value in ("path:/fsx/models", "path:/fsx/s3")
+            not re.fullmatch(_PATH_SOURCE, value, re.ASCII) or value.removeprefix("path:") in layout.FOLDERS
         ):
             raise refuse(f"{value!r} is no model's folder; use path:/fsx/<folder>, such as path:/fsx/s3/<name>")
         return value
@@ -113,7 +114,7 @@ class ModelSettings(Section):
 
     def path(self, name: str) -> str:
         """The sealed folder of the model of that name, as pods see it under /fsx."""
-        return self.source.removeprefix("path:") if self.in_place else f"/fsx/models/{name}/{self.revision}"
+        return self.source.removeprefix("path:") if self.in_place else layout.model_path(name, self.revision)
 
 
 Models = dict[ModelName, ModelSettings]
