@@ -137,7 +137,9 @@ def find(root: Node, loc: Sequence[str | int], value: Any) -> Place | None:
     """
     path: list[str | int] = []
     node, holder, union = root, None, None
-    for part in loc[:-1] if loc[-1:] == ("[key]",) else loc:
+    for part in loc:
+        if part == "[key]" and isinstance(holder, Entries):  # pydantic's mark for the name itself
+            continue
         if isinstance(node, Branches):
             branch = next((one for one in node.branches if part in one.labels), None)
             if node.tried and (fitting := node.fitting(value)) and branch not in fitting:

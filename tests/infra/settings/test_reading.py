@@ -16,7 +16,7 @@ UNKNOWN = [
     "networks", "network.cidrBlock", "cluster.endpoint.private", "cluster.access.previewRole", "systemNodes.type",
     "nodeGroups.p5.type", "nodeGroups.p5.amiRelease", "nodeGroups.p5.size.wanted", "storage.allowTcp",
     "models.large.currentRevision", "modelServers.big.load", "modelServers.big.preload.mode", "plugins.gpu",
-    "mirrors.images", "observability", "iam",
+    "mirrors.images", "observability", "iam", "network.[key]",
 ]  # fmt: skip
 
 
