@@ -150,7 +150,7 @@ class Finder(Toolbox):
             with self.beside(target) as unfinished:
                 binary = unfinished / "bin" / "pulumi"
                 binary.parent.mkdir()
-                self.say(f"building Pulumi {version} with {go}: once, 6 to 10 minutes on two cores, 3 GB of modules")
+                self.say(f"building Pulumi {version} with {go}: once, 3 to 6 minutes on two cores, 3 GB of modules")
                 self.compile(
                     go,
                     {binary: PACKAGE},
