@@ -8,6 +8,7 @@ file in lab/tools/pulumi. What was got is kept outside the clone, by version, in
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -250,4 +251,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())
