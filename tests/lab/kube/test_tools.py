@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from infra import versions
-from lab import TOOLS, go_modules
-from lab.kube import provider_schema, pruned_sdk, tools
+from lab import TOOLS
+from lab.kube import go_modules, provider_schema, pruned_sdk, tools
 from lab.rehearsal import pulumi_cli, toolbox
 
 

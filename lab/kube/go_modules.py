@@ -1,6 +1,6 @@
 """Fetches the Go modules of the tools that are still to be built, while something else goes on.
 
-python3 -m lab.go_modules    # needs no virtual environment; whatever it cannot fetch, the build fetches later
+python3 -m lab.kube.go_modules    # needs no virtual environment; whatever it cannot fetch, the build fetches later
 
 It needs Go on PATH: what the build gets as a Python package where there is none is not got here.
 """
