@@ -375,7 +375,7 @@ class Cases(Steps):
         _require(end is not None, "preload does not end")
         assert end is not None
         # The kubelet starts it again at once, and no other container before it.
-        server.preload_run(1)
+        _require(server.preload_run(1).wait(60) is not None, "preload, started again, does not end")
         _require(not server.vllm, "vLLM was started")
         self.stack.node.remove(server.pod, seconds=0)
         _require(not server.vllm, "vLLM was started")
