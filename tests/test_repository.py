@@ -10,8 +10,15 @@ from lab import ROOT
 
 TEXT = {".md", ".py", ".toml", ".txt", ".in", ".yaml", ".mod", ".sum", ".go", ".sh", "", ".mime"}
 
-GUIDES = ["README.md", "lab/rehearsal/README.md", "lab/kube/README.md", "lab/e2e/README.md"]
-PAGES = [*GUIDES, "SECURITY.md", "docs/preload.md", "docs/publish.md"]
+GUIDES = ["README.md", "CONTRIBUTING.md", "lab/rehearsal/README.md", "lab/kube/README.md", "lab/e2e/README.md"]
+PAGES = [
+    *GUIDES,
+    "SECURITY.md",
+    "docs/glossary.md",
+    "docs/long-forms.md",
+    "docs/preload.md",
+    "docs/publish.md",
+]
 
 
 def tracked() -> list[Path]:
