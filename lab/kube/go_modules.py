@@ -11,15 +11,22 @@ import sys
 
 from lab import TOOLS
 from lab.kube import tools
+from lab.provider import tool
 from lab.rehearsal import pulumi_cli
-from lab.rehearsal.toolbox import CommandFailedError, Toolbox
+from lab.rehearsal.toolbox import CommandFailedError, Prepare, Toolbox
+
+
+def _as_it_is(_box: Toolbox) -> Prepare:
+    return lambda *_: None
+
 
 TO_BUILD = {
-    "pulumi": (pulumi_cli.pinned_version(), [pulumi_cli.PACKAGE]),
-    "kubernetes": (tools.kubernetes_version(), list(tools.SERVER_PACKAGES.values())),
-    "pulumi-kubernetes": (tools.provider_build(), ["."]),
+    "pulumi": (pulumi_cli.pinned_version(), [pulumi_cli.PACKAGE], _as_it_is),
+    "kubernetes": (tools.kubernetes_version(), list(tools.SERVER_PACKAGES.values()), _as_it_is),
+    "pulumi-kubernetes": (tools.provider_build(), ["."], _as_it_is),
+    "terraform-provider-aws": (tool.build_name(), [tool.MODULE], tool.trim),
 }
-"""Of each tool what names its folder in the cache, and its packages."""
+"""Of each tool what names its folder in the cache, its packages, and what alters its module file's folder."""
 
 
 def say(text: str) -> None:
@@ -30,7 +37,7 @@ def say(text: str) -> None:
 def main() -> int:
     """Fetches them, one tool after the other; 0, or 1 where a tool's could not be fetched."""
     code = 0
-    for name, (version, packages) in TO_BUILD.items():
+    for name, (version, packages, prepare) in TO_BUILD.items():
         box = Toolbox(say, os.environ, name, TOOLS / name)
         if box.folder(version).exists():
             continue
@@ -39,7 +46,7 @@ def main() -> int:
             say("there is no such Go on PATH: the build gets Go, then the modules")
             return 0
         try:
-            box.fetch(go, packages)
+            box.fetch(go, packages, prepare(box))
         except CommandFailedError as failed:
             say(f"{name}: {failed}; the build tries again")
             code = 1

@@ -33,6 +33,8 @@ COMPILE_GOGC = "400"
 """The compiler collects its garbage later, for up to 2 GB of memory a process."""
 
 Say = Callable[[str], None]
+Prepare = Callable[[Path, Path], None]
+"""Gets Go and a copy of a module file's folder, and alters the copy before it is compiled."""
 
 
 class ToolMissingError(Exception):
@@ -121,15 +123,56 @@ class Toolbox:
             return go
         raise ToolMissingError(f"Go: the Python package {GO_PACKAGE} brought none for this machine")
 
-    def fetch(self, go: Path, packages: Sequence[str]) -> None:
+    def fetch(self, go: Path, packages: Sequence[str], prepare: Prepare = lambda *_: None) -> None:
         """Fetches the modules of packages and of all that these import into Go's own cache.
+
+        Args:
+            go: the Go tools.
+            packages: of the module file's modules.
+            prepare: alters the copy of the module file's folder before.
 
         Raises:
             CommandFailedError: with Go's last words.
         """
         self.cache.mkdir(parents=True, exist_ok=True)
         with self._source() as source:
+            prepare(go, source)
             self._list(go, source, packages)
+
+    def build(
+        self,
+        version: str,
+        programs: Mapping[str, str],
+        words: str,
+        *,
+        ldflags: str = "",
+        prepare: Prepare = lambda *_: None,
+        finish: Callable[[Path, Path], None] = lambda *_: None,
+    ) -> Path:
+        """The folder of programs that are built with Go: out of the cache, or made there.
+
+        Args:
+            version: names the folder in the cache.
+            programs: the package of each program, by the program's name.
+            words: what is said before they are built.
+            ldflags: more flags of the linker.
+            prepare: alters the copy of the module file's folder before.
+            finish: gets Go and the folder of the programs before they count as built.
+
+        Raises:
+            ToolMissingError: no usable Go, or the build failed.
+        """
+        target = self.folder(version)
+        with self.one_at_a_time():
+            if not all((target / "bin" / name).exists() for name in programs):
+                go = self.go()
+                self.say(words)
+                with self.beside(target) as unfinished:
+                    folder = unfinished / "bin"
+                    packages = {folder / name: package for name, package in programs.items()}
+                    self.compile(go, packages, ldflags=ldflags, prepare=lambda source: prepare(go, source))
+                    finish(go, folder)
+        return target / "bin"
 
     def compile(
         self,

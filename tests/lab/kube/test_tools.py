@@ -10,6 +10,7 @@ import pytest
 from infra import versions
 from lab import TOOLS
 from lab.kube import go_modules, provider_schema, pruned_sdk, tools
+from lab.provider import tool
 from lab.rehearsal import pulumi_cli, toolbox
 
 
@@ -30,7 +31,9 @@ def test_the_provider_says_which_release_its_commit_is() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", tools.provider_version())
 
 
-@pytest.mark.parametrize("module", [tools.KUBERNETES, tools.PROVIDER, pulumi_cli.MODULE], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "module", [tools.KUBERNETES, tools.PROVIDER, pulumi_cli.MODULE, tool.MODULE_FILE], ids=lambda path: path.name
+)
 def test_the_python_package_of_go_is_new_enough_for_each_module(module: Path) -> None:
     assert toolbox.numbers(toolbox.GO_PACKAGE.split("==")[1]) >= toolbox.numbers(toolbox.go_version(module))
 
