@@ -4,6 +4,7 @@ The provider describes its own messages (gRPC server reflection), so nothing is 
 what is not known yet is `Unknown`.
 """
 
+import enum
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -36,21 +37,22 @@ class ProviderError(Exception):
 
     Attributes:
         diagnostics: what it refused, as messages `Diagnostic`.
+        answer: all that it answered; after a failed create this holds the state of what was made.
     """
 
-    def __init__(self, text: str, diagnostics: Sequence[Any] = ()) -> None:
+    def __init__(self, text: str, diagnostics: Sequence[Any] = (), answer: Any = None) -> None:
         super().__init__(text)
         self.diagnostics = diagnostics
+        self.answer = answer
 
 
-class Unknown:
-    """A value that is not known yet. There is one: `UNKNOWN`."""
+class Unknown(enum.Enum):
+    """The value that is not known yet."""
 
-    def __repr__(self) -> str:
-        return "UNKNOWN"
+    UNKNOWN = "unknown"
 
 
-UNKNOWN = Unknown()
+UNKNOWN = Unknown.UNKNOWN
 
 
 class Plugin:
@@ -84,16 +86,24 @@ class Plugin:
             text=True,
             start_new_session=True,
         )
+        self._channel: grpc.Channel | None = None
+        try:
+            self._channel = self._connected(program)
+            self._service = _described(self._channel)
+            self.schema = self.call("GetSchema")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _connected(self, program: Path) -> grpc.Channel:
+        """The way to the provider, which says in a line where it listens."""
         assert self._process.stdout is not None
         hello = self._process.stdout.readline().strip()
         core, version, network, address, protocol = (*hello.split("|"), "", "", "", "", "")[:5]
         if (core, version, network, protocol) != ("1", _PROTOCOL, "unix", "grpc"):
-            self.stop()
             raise ProviderError(f"{program} does not speak plugin protocol {_PROTOCOL}: it says {hello!r}")
         options = [("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES), ("grpc.default_authority", "localhost")]
-        self._channel = grpc.insecure_channel(f"unix:{address}", options=options)
-        self._service = _described(self._channel)
-        self.schema = self.call("GetSchema")
+        return grpc.insecure_channel(f"unix:{address}", options=options)
 
     def call(self, method: str, **fields: Any) -> Any:
         """The answer to a call.
@@ -103,7 +113,7 @@ class Plugin:
             **fields: of its request; a `DynamicValue` is made of any other value by `packed`.
 
         Raises:
-            ProviderError: the answer has an error among its diagnostics.
+            ProviderError: the answer has an error among its diagnostics, or the provider ended.
         """
         about = self._service.methods_by_name[method]
         request = message_factory.GetMessageClass(about.input_type)()
@@ -113,20 +123,25 @@ class Plugin:
                 getattr(request, name).msgpack = packed(value)
             else:
                 setattr(request, name, value)
+        assert self._channel is not None
         ask = self._channel.unary_unary(
             f"/{_SERVICE}/{method}",
-            request_serializer=lambda message: message.SerializeToString(),
+            request_serializer=type(request).SerializeToString,
             response_deserializer=message_factory.GetMessageClass(about.output_type).FromString,
         )
-        answer: Any = ask(request)
+        try:
+            answer: Any = ask(request)
+        except grpc.RpcError as error:
+            told: Any = error  # a Call too, which has the words
+            raise ProviderError(f"{method}: {told.details()}") from error
         errors = [one for one in getattr(answer, "diagnostics", ()) if one.severity == _ERROR]
         if errors:
-            raise ProviderError("; ".join(sentence(one) for one in errors), errors)
+            raise ProviderError("; ".join(sentence(one) for one in errors), errors, answer)
         return answer
 
     def stop(self) -> None:
         """Ends it; what it waits for is left."""
-        if hasattr(self, "_channel"):
+        if self._channel is not None:
             self._channel.close()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -153,12 +168,12 @@ def _described(channel: grpc.Channel) -> Any:
     pool.Add(answer)
     ask = channel.stream_stream(
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-        request_serializer=lambda symbol: b"\x22" + bytes([len(symbol)]) + symbol.encode(),  # file_containing_symbol
         response_deserializer=message_factory.GetMessageClass(
             pool.FindMessageTypeByName("reflection.Response")
         ).FromString,
     )
-    answered: Any = next(iter(ask(iter([_SERVICE]), wait_for_ready=True)))
+    request = b"\x22" + bytes([len(_SERVICE)]) + _SERVICE.encode()  # file_containing_symbol
+    answered: Any = next(iter(ask(iter([request]), wait_for_ready=True)))
     for file in reversed(answered.files.file):  # what a file imports follows it
         pool.AddSerializedFile(file)
     return pool.FindServiceByName(_SERVICE)
@@ -168,7 +183,9 @@ def packed(value: Any) -> bytes:
     """A value as it travels."""
     import msgpack
 
-    return msgpack.packb(value, default=lambda _: msgpack.ExtType(0, b"\x00"))
+    found = msgpack.packb(value, default=lambda _: msgpack.ExtType(0, b"\x00"))
+    assert found is not None
+    return found
 
 
 def unpacked(value: Any) -> Any:

@@ -1,0 +1,254 @@
+"""Check and Diff of AWS resources in Pulumi's terms, answered by HashiCorp's provider."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import Any, Self
+
+from lab.provider import mapping, shape, state
+from lab.provider.mapping import Failure, Path, Reading
+from lab.provider.protocol import Plugin, ProviderError, sentence, steps, unpacked
+from lab.provider.shape import Shape
+
+_TERRAFORM = "1.9.0"  # what the provider is told of its caller; any 1.x does
+
+_KEPT = ("region", "defaultTags", "ignoreTags")
+"""The configuration that decides what a plan says. All other keys say how an account is reached."""
+
+NO_ACCOUNT: Mapping[str, Any] = {
+    "accessKey": "AKIAIOSFODNN7EXAMPLE",  # of AWS's documentation
+    "secretKey": "x" * 40,
+    "maxRetries": 1,
+    "skipCredentialsValidation": True,
+    "skipMetadataApiCheck": "true",
+    "skipRegionValidation": True,
+    "skipRequestingAccountId": True,
+}
+"""The configuration of a provider that reaches no account."""
+
+
+class RefusedError(Exception):
+    """The provider refuses to plan.
+
+    Attributes:
+        failures: what it refuses.
+    """
+
+    def __init__(self, failures: list[Failure]) -> None:
+        super().__init__("; ".join(one.reason for one in failures))
+        self.failures = failures
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What a change of the inputs does to a resource, in Pulumi's names.
+
+    Attributes:
+        changed: the inputs that change.
+        replaced: those of them that need a new resource.
+        outputs: what the provider sets anew by itself; after the change, if it is not known before.
+    """
+
+    changed: tuple[Path, ...] = ()
+    replaced: tuple[Path, ...] = ()
+    outputs: tuple[Path, ...] = ()
+
+    @property
+    def action(self) -> str:
+        """`none`, `update` or `replace`."""
+        return "replace" if self.replaced else "update" if self.changed or self.outputs else "none"
+
+
+class Provider:
+    """A running provider that is configured. Its methods may be called by several threads."""
+
+    def __init__(self, plugin: Plugin, config: Mapping[str, Any]) -> None:
+        """Configures it.
+
+        Args:
+            plugin: its process.
+            config: the whole configuration in Pulumi's names, plain.
+
+        Raises:
+            ProviderError: it refuses the configuration.
+        """
+        self.plugin = plugin
+        self._shapes: dict[str, tuple[str, Shape]] = {}
+        arguments = mapping.read(shape.of_block(plugin.schema.provider.block), config).arguments
+        plugin.call("Configure", terraform_version=_TERRAFORM, config=arguments)
+
+    @classmethod
+    def without_account(cls, program: File, config: Mapping[str, Any]) -> Self:
+        """Starts one that reaches no account.
+
+        Args:
+            program: the executable.
+            config: the configuration of the program's provider in Pulumi's names, plain; of it counts what decides a
+                plan.
+
+        Raises:
+            ProviderError: it does not start, or refuses the configuration.
+        """
+        nowhere = "http://127.0.0.1:9"  # nobody listens on the port of `discard`
+        environ = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": "/nonexistent",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "HTTP_PROXY": nowhere,
+            "HTTPS_PROXY": nowhere,
+        }
+        kept = {name: config[name] for name in _KEPT if name in config}
+        return cls(Plugin(program, environ), {**NO_ACCOUNT, **kept})
+
+    def stop(self) -> None:
+        """Ends its process."""
+        self.plugin.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def knows(self, token: str) -> bool:
+        """Whether it has a type of Pulumi."""
+        return mapping.resource_type(token, self.plugin.schema.resource_schemas) is not None
+
+    def shape(self, token: str) -> Shape:
+        """What the provider knows of a type of Pulumi's, one that it `knows`."""
+        return self._type(token)[1]
+
+    def read(self, token: str, properties: Mapping[str, Any]) -> Reading:
+        """The arguments of a resource, and which properties have none.
+
+        Args:
+            token: Pulumi's type, one that it `knows`.
+            properties: in Pulumi's names, plain.
+        """
+        return mapping.read(self.shape(token), properties)
+
+    def check(self, token: str, inputs: Mapping[str, Any]) -> list[Failure]:
+        """What the provider refuses of the inputs of a resource; unknown values pass.
+
+        Args:
+            token: Pulumi's type, one that it `knows`.
+            inputs: in Pulumi's names, plain.
+        """
+        name, kind = self._type(token)
+        reading = mapping.read(kind, inputs)
+        if reading.failures:
+            return reading.failures
+        try:
+            self.plugin.call("ValidateResourceTypeConfig", type_name=name, config=reading.arguments)
+        except ProviderError as error:
+            return _failures(error, kind, inputs)
+        return []
+
+    def check_new(self, token: str, inputs: Mapping[str, Any]) -> list[Failure]:
+        """What it refuses of a resource that is to be made: as `check`, and what its plan of the creation refuses."""
+        found = self.check(token, inputs)
+        if not found:
+            name, kind = self._type(token)
+            try:
+                self._plan(name, kind, None, mapping.read(kind, inputs).arguments)
+            except ProviderError as error:
+                return _failures(error, kind, inputs)
+        return found
+
+    def diff(
+        self,
+        token: str,
+        rid: str,
+        old_inputs: Mapping[str, Any],
+        old_outputs: Mapping[str, Any],
+        new_inputs: Mapping[str, Any],
+    ) -> Diff:
+        """What new inputs change in a resource.
+
+        Args:
+            token: Pulumi's type, one that it `knows`.
+            rid: the resource's id.
+            old_inputs: what it was made with, in Pulumi's names, plain.
+            old_outputs: what is known of it.
+            new_inputs: what it shall be made with. What is unknown there counts as changed.
+
+        Raises:
+            RefusedError: the provider refuses the change.
+        """
+        name, kind = self._type(token)
+        old, new = mapping.read(kind, old_inputs), mapping.read(kind, new_inputs)
+        if new.failures:
+            raise RefusedError(new.failures)
+        prior, private = self._prior(name, kind, rid, old, mapping.read(kind, old_outputs))
+        try:
+            answer = self._plan(name, kind, prior, new.arguments, private)
+        except ProviderError as error:
+            raise RefusedError(_failures(error, kind, new_inputs)) from None
+        planned = unpacked(answer.planned_state)
+        changed: list[Path] = []
+        outputs: list[Path] = []
+        different = [*state.differences(kind, prior, planned)]
+        for path in different:
+            before, after = state.at(prior, path), state.at(planned, path)
+            if state.is_zero(before) and state.is_zero(after) and state.at(new.arguments, path) is None:
+                continue  # the older kind of resource has no other value for none
+            configured = any(state.at(one.arguments, path[:1]) not in (None, [], {}) for one in (old, new))
+            (changed if configured else outputs).append(_property(kind, path, new_inputs, old_inputs))
+        replaced = [
+            _property(kind, path, new_inputs, old_inputs)
+            for path in map(steps, answer.requires_replace)
+            if any(_within(path, one) or _within(one, path) for one in different)  # providers also name what stays
+        ]
+        unjudged = dict.fromkeys(old.unmapped + new.unmapped)  # of a later release: it changes, more nobody says
+        changed += [path for path in unjudged if state.at(old_inputs, path) != state.at(new_inputs, path)]
+        return Diff(*(tuple(dict.fromkeys(paths)) for paths in (changed, replaced, outputs)))
+
+    def _type(self, token: str) -> tuple[str, Shape]:
+        """The provider's name of a type, and its shape."""
+        if token not in self._shapes:
+            schemas = self.plugin.schema.resource_schemas
+            name = mapping.resource_type(token, schemas)
+            if name is None:
+                raise ProviderError(f"the provider has no type for {token}")
+            self._shapes[token] = (name, shape.of_block(schemas[name].block))
+        return self._shapes[token]
+
+    def _plan(self, name: str, kind: Shape, prior: Any, config: Any, private: bytes = b"") -> Any:
+        return self.plugin.call(
+            "PlanResourceChange",
+            type_name=name,
+            prior_state=prior,
+            config=config,
+            proposed_new_state=state.proposed(kind, prior, config),
+            prior_private=private,
+        )
+
+    def _prior(self, name: str, kind: Shape, rid: str, old: Reading, known: Reading) -> tuple[Any, bytes]:
+        """The state of a resource that exists, and the provider's own notes on it.
+
+        Pulumi's outputs may lack what the provider adds by itself (defaults): the plan of its creation says it.
+        """
+        try:
+            answer = self._plan(name, kind, None, old.arguments)
+            planned, private = unpacked(answer.planned_state), answer.planned_private
+        except ProviderError:  # today's provider refuses what an older one took
+            planned, private = old.arguments, b""
+        prior = state.settled(kind, planned, known.arguments)
+        return {**prior, "id": rid} if "id" in prior else prior, private
+
+
+def _failures(error: ProviderError, kind: Shape, inputs: Mapping[str, Any]) -> list[Failure]:
+    return [
+        Failure(mapping.property_path(kind, steps(one.attribute), dict(inputs)), sentence(one))
+        for one in error.diagnostics
+    ]
+
+
+def _property(kind: Shape, path: Path, new: Mapping[str, Any], old: Mapping[str, Any]) -> Path:
+    """A path of Terraform in Pulumi's names; a property that is gone has the spelling that it had."""
+    return mapping.property_path(kind, path, {**old, **new})
+
+
+def _within(path: Path, other: Path) -> bool:
+    return path[: len(other)] == other
