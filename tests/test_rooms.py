@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "lab.loopback": {"lab"},
     "lab.rehearsal.providers": {"lab"},
     "lab.rehearsal": {"infra", "lab"},
-    "lab.provider": {"lab", "lab.rehearsal"},
+    "lab.provider": {"infra", "lab", "lab.rehearsal"},
     "lab.kube": {"infra", "lab", "lab.provider", "lab.rehearsal", "lab.rehearsal.providers"},
     "lab.e2e": {"infra", "lab", "lab.loopback", "lab.rehearsal", "lab.kube", "workloads"},
 }
