@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "workloads": {"infra"},
     "ops": {"infra", "workloads"},
     "lab": set(),
+    "lab.account": {"lab"},
     "lab.bench": {"lab"},
     "lab.loopback": {"lab"},
     "lab.rehearsal.providers": {"lab"},
