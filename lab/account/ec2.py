@@ -1,0 +1,205 @@
+"""EC2: capacity reservations and blocks, and what may not be deleted. Functions as in `eks/`.
+
+A function that returns None leaves the answer to moto.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+from lab.account.place import Place, Record, RefusedError, Values, new_id, now, page, without_none
+
+_LINUX = "Linux/UNIX"
+# Hours before a capacity block may begin, and the UTC hour at which all end: EC2 user guide, capacity-blocks-how.html.
+_BLOCK_HOUR, _BLOCK_MINUTE = 11, 30
+
+
+def _tags(place: Place, number: str) -> list[Values]:
+    """Those that moto keeps for it, as for all EC2 resources."""
+    found = place.ec2.describe_tags(filters={"resource-id": [number]})
+    return [{"Key": one["key"], "Value": one["value"]} for one in found]
+
+
+def _put_tags(place: Place, number: str, asked: Values) -> None:
+    tags = {
+        tag["Key"]: tag["Value"]
+        for one in asked.get("TagSpecifications") or []
+        if one.get("ResourceType") == "capacity-reservation"
+        for tag in one.get("Tags") or []
+    }
+    if tags:
+        place.ec2.create_tags([number], tags)
+
+
+def create_tags(place: Place, asked: Values) -> Values | None:
+    """Of reservations; moto does not know their ids."""
+    if not _are_ours(asked):
+        return None
+    place.ec2.create_tags(asked["Resources"], {tag["Key"]: tag.get("Value", "") for tag in asked["Tags"]})
+    place.changed = True
+    return {}
+
+
+def delete_tags(place: Place, asked: Values) -> Values | None:
+    """Of reservations."""
+    if not _are_ours(asked):
+        return None
+    place.ec2.delete_tag_keys(asked["Resources"], [tag["Key"] for tag in asked.get("Tags") or []])
+    place.changed = True
+    return {}
+
+
+def _are_ours(asked: Values) -> bool:
+    return all(number.startswith("cr-") for number in asked["Resources"])
+
+
+def _show(place: Place, record: Record) -> Values:
+    tags = _tags(place, record.shape["CapacityReservationId"])
+    return record.shape | ({"Tags": tags} if tags else {})
+
+
+def _find(place: Place, number: str, *, look: bool = False) -> Record:
+    key = ("reservation", number)
+    record = place.look(key) if look else place.records.get(key)
+    if record is None:
+        text = f"The capacity reservation ID '{number}' does not exist"
+        raise RefusedError("InvalidCapacityReservationId.NotFound", text)
+    return record
+
+
+def _zone_id(place: Place, zone: str) -> str:
+    for one in place.ec2.describe_availability_zones():
+        if one.name == zone:
+            return one.zone_id
+    raise RefusedError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
+
+
+def _reserve(place: Place, asked: Values, **more: object) -> Record:
+    number = new_id("cr")
+    count = asked["InstanceCount"]
+    shape = {
+        "CapacityReservationId": number,
+        "OwnerId": place.account,
+        "CapacityReservationArn": place.arn("ec2", f"capacity-reservation/{number}"),
+        "AvailabilityZoneId": _zone_id(place, asked["AvailabilityZone"]),
+        "AvailabilityZone": asked["AvailabilityZone"],
+        "InstanceType": asked["InstanceType"],
+        "InstancePlatform": asked.get("InstancePlatform") or _LINUX,
+        "Tenancy": asked.get("Tenancy") or "default",
+        "TotalInstanceCount": count,
+        "AvailableInstanceCount": count,
+        "EbsOptimized": bool(asked.get("EbsOptimized")),
+        "EphemeralStorage": False,
+        "StartDate": now(),
+        "EndDateType": "unlimited",
+        "InstanceMatchCriteria": "open",
+        "CreateDate": now(),
+        "ReservationType": "default",
+    }
+    parts = ("EndDate", "EndDateType", "InstanceMatchCriteria", "StartDate")
+    shape |= without_none({part: asked.get(part) for part in parts}) | more
+    _put_tags(place, number, asked)
+    return place.add(("reservation", number), shape)
+
+
+def create_capacity_reservation(place: Place, asked: Values) -> Values:
+    """Active as soon as it is asked about; the fault `fails` is AWS's refusal for lack of capacity."""
+    if place.faults.end_of("ec2.CreateCapacityReservation") == "fails":
+        # EC2 API reference, errors-overview.html
+        text = "There is not enough capacity available for the requested instance type"
+        raise RefusedError("InsufficientInstanceCapacity", text)
+    record = _reserve(place, asked, State="pending")
+    number = record.shape["CapacityReservationId"]
+    place.later(("reservation", number), "ec2.CapacityReservation", {"State": "active"}, {"State": "failed"})
+    return {"CapacityReservation": _show(place, record)}
+
+
+def describe_capacity_reservations(place: Place, asked: Values) -> Values:
+    """Those that are named, else all, cancelled ones included; filters by what the answer shows under their name."""
+    numbers = asked.get("CapacityReservationIds") or [key[1] for key, _ in place.under("reservation")]
+    found = [_show(place, _find(place, number, look=True)) for number in numbers]
+    for one in asked.get("Filters") or []:
+        name = "".join(word.capitalize() for word in one["Name"].split("-"))
+        found = [shape for shape in found if str(shape.get(name)) in one["Values"]]
+    return page("CapacityReservations", found, asked)
+
+
+def modify_capacity_reservation(place: Place, asked: Values) -> Values:
+    """Its count and its end."""
+    shape = _find(place, asked["CapacityReservationId"]).shape
+    if shape["State"] != "active":
+        raise RefusedError("IncorrectState", f"The capacity reservation is {shape['State']}")
+    if count := asked.get("InstanceCount"):
+        shape |= {"TotalInstanceCount": count, "AvailableInstanceCount": count}
+    parts = ("EndDate", "EndDateType", "InstanceMatchCriteria")
+    shape |= without_none({part: asked.get(part) for part in parts})
+    if shape["EndDateType"] == "unlimited":
+        shape.pop("EndDate", None)
+    place.changed = True
+    return {"Return": True}
+
+
+def cancel_capacity_reservation(place: Place, asked: Values) -> Values:
+    """It stays in sight as cancelled."""
+    shape = _find(place, asked["CapacityReservationId"]).shape
+    if shape["ReservationType"] == "capacity-block":  # EC2 user guide, capacity-blocks.html
+        raise RefusedError("OperationNotPermitted", "A Capacity Block cannot be cancelled")
+    shape |= {"State": "cancelled", "AvailableInstanceCount": 0}
+    place.records["reservation", asked["CapacityReservationId"]].pending.clear()
+    place.changed = True
+    return {"Return": True}
+
+
+def describe_capacity_block_offerings(place: Place, asked: Values) -> Values:
+    """One offering in the region's first zone, from tomorrow on; its fee is made up."""
+    hours, count = asked["CapacityDurationHours"], asked.get("InstanceCount") or 1
+    first = asked.get("StartDateRange") or now()
+    begin = (first + dt.timedelta(days=1)).replace(hour=_BLOCK_HOUR, minute=_BLOCK_MINUTE, second=0, microsecond=0)
+    offering = {
+        "CapacityBlockOfferingId": new_id("cb"),
+        "InstanceType": asked.get("InstanceType") or "p5.48xlarge",
+        "AvailabilityZone": place.ec2.describe_availability_zones()[0].name,
+        "InstanceCount": count,
+        "StartDate": begin,
+        "EndDate": begin + dt.timedelta(hours=hours),
+        "CapacityBlockDurationHours": hours,
+        "UpfrontFee": f"{hours * count}.00",
+        "CurrencyCode": "USD",
+        "Tenancy": "default",
+    }
+    place.add(("offering", offering["CapacityBlockOfferingId"]), offering)
+    return {"CapacityBlockOfferings": [offering]}
+
+
+def purchase_capacity_block(place: Place, asked: Values) -> Values:
+    """The offering is used up."""
+    offering = place.records.pop(("offering", asked["CapacityBlockOfferingId"]), None)
+    if offering is None:
+        text = f"The Capacity Block offering {asked['CapacityBlockOfferingId']} does not exist"
+        raise RefusedError("InvalidCapacityBlockOfferingId.NotFound", text)
+    known = ("InstanceType", "AvailabilityZone", "InstanceCount", "StartDate", "EndDate")
+    values = {**asked, **{part: offering.shape[part] for part in known}}
+    values |= {"EndDateType": "limited", "InstanceMatchCriteria": "targeted"}
+    record = _reserve(place, values, State="payment-pending", ReservationType="capacity-block")
+    key = ("reservation", record.shape["CapacityReservationId"])
+    place.later(key, "ec2.PurchaseCapacityBlock", {"State": "scheduled"}, {"State": "payment-failed"})
+    return {"CapacityReservation": _show(place, record)}
+
+
+def delete_subnet(place: Place, asked: Values) -> None:
+    """Refused while a network interface is in it; moto would delete it."""
+    _refuse_used(place, "subnet", asked["SubnetId"], lambda one: one.subnet.id == asked["SubnetId"])
+
+
+def delete_security_group(place: Place, asked: Values) -> None:
+    """Refused while a network interface is in it; moto would delete it."""
+    group = asked.get("GroupId")
+    _refuse_used(place, "resource", group, lambda one: group in [each.id for each in one.group_set])
+
+
+def _refuse_used(place: Place, what: str, number: str | None, uses: Callable[[Any], bool]) -> None:
+    if number and any(uses(interface) for interface in place.ec2.enis.values()):
+        text = f"The {what} '{number}' has dependencies and cannot be deleted."
+        raise RefusedError("DependencyViolation", text)
