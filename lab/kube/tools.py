@@ -98,7 +98,7 @@ def _servers(box: Toolbox) -> Path:
     version = kubernetes_version(box.module)
     major, minor = version.split(".")[:2]
     base = "k8s.io/component-base/version"
-    return box.build(
+    return box.built(
         version,
         SERVER_PACKAGES,
         f"building Kubernetes {version}: once, 4 to 6 minutes on two cores",
@@ -122,7 +122,7 @@ def _provider(box: Toolbox) -> Path:
 
     ldflags = f"-X main.version={version}"
     programs = {name: "."}
-    folder = box.build(provider_build(box.module), programs, words, ldflags=ldflags, prepare=prune, finish=add_schema)
+    folder = box.built(provider_build(box.module), programs, words, ldflags=ldflags, prepare=prune, finish=add_schema)
     return folder / name
 
 

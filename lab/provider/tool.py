@@ -77,7 +77,7 @@ def get(say: Say, environ: Mapping[str, str] = os.environ) -> ProviderTool:
         ToolMissingError: no usable Go, no module, or the build failed.
     """
     box = toolbox(say, environ)
-    folder = box.build(
+    folder = box.built(
         build_name(),
         {NAME: MODULE},
         f"building the provider for AWS {version()}: once, 4 to 6 minutes on two cores",

@@ -139,7 +139,7 @@ class Toolbox:
             prepare(go, source)
             self._list(go, source, packages)
 
-    def build(
+    def built(
         self,
         version: str,
         programs: Mapping[str, str],
