@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "lab.account": {"lab"},
     "lab.bench": {"lab"},
     "lab.loopback": {"lab"},
-    "lab.rehearsal.providers": {"lab"},
+    "lab.rehearsal.providers": {"lab", "lab.provider"},
     "lab.rehearsal": {"infra", "lab"},
     "lab.provider": {"infra", "lab", "lab.rehearsal"},
     "lab.kube": {"infra", "lab", "lab.provider", "lab.rehearsal", "lab.rehearsal.providers"},

@@ -111,6 +111,8 @@ def write_out(rehearsal: Rehearsal, cli: PulumiCli) -> Report:
     exported = rehearsal.export()
     (rehearsal.out_dir / "state.json").write_text(exported, encoding="utf-8")
     report = Report(rehearsal.stack, cli, json.loads(exported))
+    judge = rehearsal.place.cloud / "judge"
+    report.judge = judge.read_text(encoding="utf-8") if judge.exists() else ""
     written = manifests.write(report.state, rehearsal.out_dir / "manifests")
     report.files = {**FILES, "manifests/": f"{FILES['manifests/']} ({len(written)} files)"}
     return report

@@ -17,6 +17,7 @@ REAL = """\
   are of another kind."""
 
 STOOD_IN_FOR = """\
+- What AWS takes and what a change replaces: {judge}.
 - AWS, EKS and Kubernetes: the plugins `aws`, `eks` and `kubernetes` are Python programs of this repository
   (`lab/rehearsal/providers/`), and the cloud behind them is a file. Ids, addresses, ARNs and mount names are made up,
   nothing takes the time that it takes, and nobody was asked for quota or capacity.
@@ -25,6 +26,16 @@ STOOD_IN_FOR = """\
 - The Python language host: {language_host}.
 - Left out of what was shown, and kept in the files: the engine's warnings `using pulumi-resource-NAME from $PATH at
   ...`, one for each process of a stand-in. They are its own record that the stand-ins were used."""
+
+
+BY_PROVIDER = (
+    "HashiCorp's {} checked inputs and planned changes; what AWS alone refuses, the tables of "
+    "`lab/rehearsal/providers/` say"
+)
+BY_TABLES = (
+    "the tables of `lab/rehearsal/providers/` say it; once `python -m lab.provider.tool` has built HashiCorp's "
+    "provider for AWS, that one does"
+)
 
 
 @dataclass
@@ -39,6 +50,7 @@ class Report:
         changes: the engine's own summary by step.
         warnings: what the program and the engine warned of.
         files: what was written, file to what it is.
+        judge: the provider that checked and planned the resources of AWS; empty where none was built.
     """
 
     stack: str
@@ -48,6 +60,7 @@ class Report:
     changes: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+    judge: str = ""
 
     @property
     def resources(self) -> list[dict[str, Any]]:
@@ -78,6 +91,7 @@ class Report:
             "## What was stood in for",
             STOOD_IN_FOR.format(
                 releases=releases,
+                judge=BY_PROVIDER.format(self.judge) if self.judge else BY_TABLES,
                 language_host="ours" if self.cli.language_host_dir else "the installation's own",
             ),
             "## Steps",

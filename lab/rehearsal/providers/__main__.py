@@ -26,13 +26,19 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    from lab.provider import tool
     from lab.rehearsal.providers import aws, eks, kubernetes, protocol
 
     stand_ins = {kind.package: kind for kind in (aws.Aws, eks.Eks, kubernetes.Kubernetes)}
     if name not in stand_ins:
         print(f"no stand-in for {name!r}; there are {', '.join(stand_ins)}", file=sys.stderr)
         return 2
-    server, port = protocol.serve(stand_ins[name](protocol.Cloud(Path(folder)), engine))
+    cloud = protocol.Cloud(Path(folder))
+    stand_in = stand_ins[name](cloud, engine)
+    if isinstance(stand_in, aws.Aws) and (found := tool.find()):
+        stand_in.provider = found.program
+        cloud.judge.write_text(f"{tool.NAME} {found.version}", encoding="utf-8")
+    server, port = protocol.serve(stand_in)
     print(port, flush=True)
     while server.wait_for_termination(_PARENT_CHECK_SECONDS):  # True: the time is up, the server still runs
         if os.getppid() != parent:

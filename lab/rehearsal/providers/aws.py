@@ -6,14 +6,18 @@ of creation or destruction shows.
 """
 
 import datetime as dt
+import functools
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+from lab.provider.provider import Provider
+from lab.provider.provider import RefusedError as PlanRefusedError
 from lab.rehearsal.providers import aws_inputs, aws_rules, sdk_types, wire
 from lab.rehearsal.providers.aws_types import CLUSTER, KINDS, LOG_GROUP, OUTPUTS, PARTS, TEMPLATE, kind_of
-from lab.rehearsal.providers.protocol import RefusedError, Resource, ResourceStandIn, World, new_hex
+from lab.rehearsal.providers.protocol import Difference, RefusedError, Resource, ResourceStandIn, World, new_hex
 from lab.rehearsal.providers.sdk_types import Problem
 
 NO_ACCOUNT = "000000000000"
@@ -27,6 +31,8 @@ class Aws(ResourceStandIn):
     """Stand-in for the aws provider."""
 
     package = "aws"
+    provider: Path | None = None
+    """The executable of HashiCorp's provider, where it was built: then that one checks inputs and plans changes."""
     region = ""
     account = NO_ACCOUNT
     identity = ""
@@ -61,9 +67,39 @@ class Aws(ResourceStandIn):
             inputs = {**inputs, prop: old or start + suffix, "__defaults": [prop]}
         return inputs
 
-    def refusals(self, res: Resource, inputs: dict[str, Any]) -> Iterable[Problem]:
-        """What the services refuse, as far as it can be seen from the inputs alone."""
+    @functools.cached_property
+    def _judge(self) -> Provider | None:
+        """The provider that checks and plans, with this one's configuration; None where it was not built."""
+        return Provider.without_account(self.provider, self.config) if self.provider else None
+
+    def close(self) -> None:
+        """Ends the provider that checks and plans."""
+        if judge := vars(self).get("_judge"):  # only if it was asked
+            judge.stop()
+
+    def refusals(self, res: Resource, inputs: dict[str, Any], *, is_new: bool = True) -> Iterable[Problem]:
+        """What the provider refuses, then what the services do, as far as it can be seen from the inputs alone."""
+        judge = self._judge
+        if judge and judge.knows(res.type):
+            failures = judge.check_new(res.type, inputs) if is_new else judge.check(res.type, inputs)
+            if failures:
+                return [Problem(one.path, one.reason) for one in failures]
         return aws_inputs.problems(res.type, inputs, self.region)
+
+    def differences(
+        self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
+    ) -> Iterator[Difference]:
+        """By the plan of the provider, where it was built; else by the tables here."""
+        judge, kinds = self._judge, dict(wire.changes(old, new))
+        if not kinds or judge is None or not judge.knows(res.type):
+            yield from super().differences(res, rid, old, outputs, new)
+            return
+        try:
+            plan = judge.diff(res.type, rid, old, outputs, new)
+        except PlanRefusedError as refused:
+            raise RefusedError(str(refused)) from None
+        for path in dict.fromkeys((*plan.changed, *plan.replaced)):
+            yield Difference(path, kinds.get(path, "update"), path in plan.replaced)
 
     def replaces(self, res: Resource, path: wire.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """By the type's table, and for what depends on the values."""

@@ -99,8 +99,9 @@ class Kubernetes(ResourceStandIn):
         notes = {**(metadata.get("annotations") or {}), "pulumi.com/autonamed": "true"}
         return {**inputs, "metadata": {**metadata, "name": name or suffix, "annotations": notes}}
 
-    def refusals(self, res: Resource, inputs: dict[str, Any]) -> Iterator[Problem]:
+    def refusals(self, res: Resource, inputs: dict[str, Any], *, is_new: bool = True) -> Iterator[Problem]:
         """Names and labels that the API server refuses."""
+        del is_new
         return release_problems(inputs) if res.type == RELEASE else object_problems(_kind(res), inputs)
 
     # What changes how.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import empty_pb2
@@ -59,6 +59,20 @@ class Resource:
         return self.urn.split("::", 3)[3]
 
 
+class Difference(NamedTuple):
+    """A change of one input.
+
+    Attributes:
+        path: where.
+        change: `add`, `delete` or `update`.
+        replaces: whether it needs a new resource.
+    """
+
+    path: wire.Path
+    change: wire.Change
+    replaces: bool
+
+
 class Cloud:
     """The files that stand for the clouds: one a package in one folder."""
 
@@ -89,6 +103,11 @@ class Cloud:
         It holds its address and its authority's certificate in base64, with a blank between.
         """
         return self.folder / "api-server"
+
+    @property
+    def judge(self) -> Path:
+        """The file that names the provider which checks and plans the resources of AWS; there is none without one."""
+        return self.folder / "judge"
 
     def look(self, package: str) -> World:
         """The world of one package as it is now, to look at only. Needs no lock: the file is replaced, not written."""
@@ -169,6 +188,9 @@ class StandIn:
             with contextlib.suppress(grpc.RpcError):  # a message is not worth a failed deployment
                 self._engine.Log(request)
 
+    def close(self) -> None:
+        """Ends what it has started."""
+
     # The calls of the engine.
 
     def calls(self) -> dict[str, Callable[[Any], Any]]:
@@ -231,12 +253,20 @@ class ResourceStandIn(StandIn, abc.ABC):
         """`inputs` with the name that the provider makes up where the program gives none."""
 
     @abc.abstractmethod
-    def refusals(self, res: Resource, inputs: dict[str, Any]) -> Iterable[Problem]:
-        """What the service would refuse in plain inputs, beside the SDK's types."""
+    def refusals(self, res: Resource, inputs: dict[str, Any], *, is_new: bool = True) -> Iterable[Problem]:
+        """What the service would refuse in plain inputs, beside the SDK's types; `is_new`: of one to be made."""
 
     @abc.abstractmethod
     def replaces(self, res: Resource, path: wire.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """Whether a change at `path` cannot be made in place."""
+
+    def differences(
+        self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
+    ) -> Iterator[Difference]:
+        """What changes between plain inputs, and whether it can be made in place."""
+        del rid, outputs
+        for path, change in wire.changes(old, new):
+            yield Difference(path, change, self.replaces(res, path, old, new))
 
     @abc.abstractmethod
     def name_is_fixed(self, res: Resource, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -294,7 +324,7 @@ class ResourceStandIn(StandIn, abc.ABC):
         news = self.named(res, news, olds, res.name + suffix)
         found = sdk_types.find(res.type, news)
         if not found:  # a rule may rely on the types
-            found += self.refusals(res, wire.plain(news))
+            found += self.refusals(res, wire.plain(news), is_new=not olds)
         return pb.CheckResponse(inputs=wire.to_struct(news), failures=_failures(found))
 
     def _diff(self, request: pb.DiffRequest) -> pb.DiffResponse:
@@ -302,14 +332,15 @@ class ResourceStandIn(StandIn, abc.ABC):
         res = Resource(request.urn)
         old = wire.plain(wire.from_struct(request.old_inputs) or wire.from_struct(request.olds))
         new = wire.plain(wire.from_struct(request.news))
+        outputs = wire.plain(wire.from_struct(request.olds))
         detail, replaces, names = {}, [], set()
-        for path, change in wire.changes(old, new):
+        for path, change, replaced in self.differences(res, request.id, old, outputs, new):
             text = wire.path_text(path)
             if any(text == skip or text.startswith((f"{skip}.", f"{skip}[")) for skip in request.ignoreChanges):
                 continue
             names.add(str(path[0]))
             kind = change.upper()
-            if self.replaces(res, path, old, new):
+            if replaced:
                 replaces.append(text)
                 kind += "_REPLACE"
             detail[text] = pb.PropertyDiff(kind=pb.PropertyDiff.Kind.Value(kind), inputDiff=True)

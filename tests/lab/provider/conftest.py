@@ -1,32 +1,16 @@
 """The provider that was built, and the states that released versions left."""
 
-import importlib.util
 import json
 import lzma
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from lab.provider import tool
 from lab.provider.provider import Provider
 from lab.provider.tool import ProviderTool
 from lab.rehearsal.release import Released, released
-
-
-@pytest.fixture(scope="session")
-def built() -> ProviderTool:
-    found = tool.find()
-    reason = "no provider for AWS in the cache: `python -m lab.provider.tool` builds it"
-    if found is not None and importlib.util.find_spec("msgpack") is None:
-        found, reason = None, "no msgpack in this environment: `make .venv/dev` installs it"
-    if found is not None:
-        return found
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @dataclass(frozen=True)

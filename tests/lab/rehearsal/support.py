@@ -131,12 +131,16 @@ class Client:
 
 
 @contextmanager
-def serving(package: str, folder: Path) -> Iterator[Client]:
-    """A stand-in on loopback."""
-    server, port = protocol.serve(KINDS[package](protocol.Cloud(folder)))
+def serving(package: str, folder: Path, provider: Path | None = None) -> Iterator[Client]:
+    """A stand-in on loopback; `provider` is what checks and plans for the one for AWS."""
+    stand_in = KINDS[package](protocol.Cloud(folder))
+    if isinstance(stand_in, aws.Aws):
+        stand_in.provider = provider
+    server, port = protocol.serve(stand_in)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield Client(provider_pb2_grpc.ResourceProviderStub(channel))
     server.stop(None).wait()
+    stand_in.close()
 
 
 def why(error: grpc.RpcError) -> str:
