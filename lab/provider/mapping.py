@@ -159,6 +159,50 @@ def _scalar(kind: str, value: Any, path: Path, reading: Reading) -> Any:
     return None
 
 
+def written(
+    shape: Shape, arguments: Mapping[str, Any], names: Collection[str] = (), like: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The properties of a resource: what `read` makes arguments of.
+
+    Args:
+        shape: of its type.
+        arguments: a state, planned or real.
+        names: the outputs that Pulumi's SDK has for the type; they decide where several spellings are possible.
+        like: the inputs; they decide before the names.
+    """
+    properties: dict[str, Any] = {}
+    inputs = like if isinstance(like, Mapping) else {}
+    for argument, inner in shape.fields.items():
+        value = arguments.get(argument)
+        options = spellings(argument, inner)
+        name = next((one for chosen in (inputs, names) for one in options if one in chosen), options[0])
+        sample = inputs.get(name)
+        if value is None or (value in ([], {}) and sample is None):
+            continue
+        is_single = inner.holds_one if sample is None else not isinstance(sample, list)
+        if sample is None and name in names and inner.kind in ("list", "set"):
+            is_single = inner.holds_one or not name.endswith("s")
+        if is_single and isinstance(value, list):
+            if value and inner.inner is not None:
+                properties[name] = _written(inner.inner, value[0], sample)
+        else:
+            properties[name] = _written(inner, value, sample)
+    return properties
+
+
+def _written(shape: Shape, value: Any, like: Any) -> Any:
+    if value is UNKNOWN:
+        return rpc.UNKNOWN
+    if shape.kind == "object" and isinstance(value, Mapping):
+        return written(shape, value, like=like)
+    if isinstance(value, list) and shape.inner is not None:
+        samples = like if isinstance(like, list) and len(like) == len(value) else [None] * len(value)
+        return [_written(shape.inner, *two) for two in zip(value, samples, strict=True)]
+    if isinstance(value, Mapping) and shape.inner is not None:
+        return {key: _written(shape.inner, one, None) for key, one in value.items()}
+    return value
+
+
 def property_path(shape: Shape, steps: Path, properties: Any) -> Path:
     """Where a path of Terraform lies among Pulumi's properties.
 

@@ -1,7 +1,7 @@
 """Check and Diff of AWS resources in Pulumi's terms, answered by HashiCorp's provider."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any, Self
@@ -58,6 +58,31 @@ class Diff:
     def action(self) -> str:
         """`none`, `update` or `replace`."""
         return "replace" if self.replaced else "update" if self.changed or self.outputs else "none"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A resource of an account.
+
+    Attributes:
+        id: its id.
+        outputs: all that is known of it, in Pulumi's names.
+    """
+
+    id: str
+    outputs: dict[str, Any]
+
+
+class FailedError(RefusedError):
+    """A resource was not made or changed as it should be.
+
+    Attributes:
+        made: what stands all the same, as after a time-out; None where nothing does.
+    """
+
+    def __init__(self, failures: list[Failure], made: Made | None) -> None:
+        super().__init__(failures)
+        self.made = made
 
 
 class Provider:
@@ -204,6 +229,92 @@ class Provider:
         changed += [path for path in unjudged if state.at(old_inputs, path) != state.at(new_inputs, path)]
         return Diff(*(tuple(dict.fromkeys(paths)) for paths in (changed, replaced, outputs)))
 
+    # In an account.
+
+    def create(self, token: str, inputs: Mapping[str, Any], names: Collection[str]) -> Made:
+        """Makes a resource, and waits as long as the provider does.
+
+        Args:
+            token: Pulumi's type, one that it `knows`.
+            inputs: in Pulumi's names, plain, all known.
+            names: the outputs that Pulumi's SDK has for the type.
+
+        Raises:
+            FailedError: the provider or the account refuses.
+        """
+        name, kind = self._type(token)
+        return self._applied(name, kind, None, b"", inputs, names)
+
+    def update(
+        self,
+        token: str,
+        rid: str,
+        old_inputs: Mapping[str, Any],
+        old_outputs: Mapping[str, Any],
+        new_inputs: Mapping[str, Any],
+        names: Collection[str],
+    ) -> Made:
+        """Changes a resource; arguments as for `diff` and `create`.
+
+        Raises:
+            FailedError: the provider or the account refuses.
+        """
+        name, kind = self._type(token)
+        prior, private = self._prior(name, kind, rid, mapping.read(kind, old_inputs), mapping.read(kind, old_outputs))
+        return self._applied(name, kind, prior, private, new_inputs, names)
+
+    def look(
+        self, token: str, rid: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], names: Collection[str]
+    ) -> Made | None:
+        """A resource as the account has it now; None where it is gone. Arguments as for `diff` and `create`.
+
+        Raises:
+            FailedError: the provider or the account refuses.
+        """
+        name, kind = self._type(token)
+        state_now, private = self._prior(name, kind, rid, mapping.read(kind, inputs), mapping.read(kind, outputs))
+        try:
+            answer = self.plugin.call("ReadResource", type_name=name, current_state=state_now, private=private)
+        except ProviderError as error:
+            raise FailedError(_failures(error, kind, inputs), None) from None
+        return _made(kind, unpacked(answer.new_state), inputs, names)
+
+    def delete(self, token: str, rid: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Deletes a resource, and waits until it is gone. Arguments as for `diff`.
+
+        Raises:
+            FailedError: the provider or the account refuses.
+        """
+        name, kind = self._type(token)
+        prior, private = self._prior(name, kind, rid, mapping.read(kind, inputs), mapping.read(kind, outputs))
+        nothing = {"config": None, "planned_state": None, "planned_private": private}
+        try:
+            self.plugin.call("ApplyResourceChange", type_name=name, prior_state=prior, **nothing)
+        except ProviderError as error:
+            raise FailedError(_failures(error, kind, inputs), Made(rid, dict(outputs))) from None
+
+    def _applied(
+        self, name: str, kind: Shape, prior: Any, private: bytes, inputs: Mapping[str, Any], names: Collection[str]
+    ) -> Made:
+        config = mapping.read(kind, inputs).arguments
+        try:
+            plan = self._plan(name, kind, prior, config, private)
+            answer = self.plugin.call(
+                "ApplyResourceChange",
+                type_name=name,
+                prior_state=prior,
+                config=config,
+                planned_state=unpacked(plan.planned_state),
+                planned_private=plan.planned_private,
+            )
+        except ProviderError as error:
+            left = getattr(error.answer, "new_state", None)
+            stands = _made(kind, unpacked(left), inputs, names) if left is not None else None
+            raise FailedError(_failures(error, kind, inputs), stands) from None
+        made = _made(kind, unpacked(answer.new_state), inputs, names)
+        assert made is not None
+        return made
+
     def _type(self, token: str) -> tuple[str, Shape]:
         """The provider's name of a type, and its shape."""
         if token not in self._shapes:
@@ -236,6 +347,14 @@ class Provider:
             planned, private = old.arguments, b""
         prior = state.settled(kind, planned, known.arguments)
         return {**prior, "id": rid} if "id" in prior else prior, private
+
+
+def _made(kind: Shape, values: Any, inputs: Mapping[str, Any], names: Collection[str]) -> Made | None:
+    """A state as a resource of Pulumi's; None where there is nothing."""
+    if not values or not values.get("id", True):
+        return None
+    outputs = mapping.written(kind, {**values, "id": None, "timeouts": None}, names, inputs)
+    return Made(str(values.get("id", "")), outputs)
 
 
 def _failures(error: ProviderError, kind: Shape, inputs: Mapping[str, Any]) -> list[Failure]:
