@@ -188,6 +188,33 @@ def purchase_capacity_block(place: Place, asked: Values) -> Values:
     return {"CapacityReservation": _show(place, record)}
 
 
+def describe_security_group_rules(place: Place, asked: Values) -> Values:
+    """Moto's, with the description of a rule that names another group: moto keeps it, and does not show it."""
+    filters = {one["Name"]: one["Values"] for one in asked.get("Filters") or []}
+    rules = place.ec2.describe_security_group_rules(asked.get("SecurityGroupRuleIds") or [], filters)
+    return page("SecurityGroupRules", [_show_rule(place, rule) for rule in rules], asked)
+
+
+def _show_rule(place: Place, rule: Any) -> Values:
+    other = rule.source_group
+    shape = {
+        "SecurityGroupRuleId": rule.id,
+        "GroupId": rule.group_id,
+        "GroupOwnerId": place.account,
+        "IsEgress": rule.is_egress,
+        "IpProtocol": rule.ip_protocol,
+        "FromPort": rule.from_port,
+        "ToPort": rule.to_port,
+        "CidrIpv4": rule.cidr_ipv4,
+        "CidrIpv6": rule.cidr_ipv6,
+        "PrefixListId": rule.prefix_list_id,
+        "ReferencedGroupInfo": {"GroupId": other["GroupId"], "UserId": place.account} if other else None,
+        "Description": rule.description or other.get("Description"),
+        "Tags": _tags(place, rule.id) or None,
+    }
+    return without_none(shape)
+
+
 def delete_subnet(place: Place, asked: Values) -> None:
     """Refused while a network interface is in it; moto would delete it."""
     _refuse_used(place, "subnet", asked["SubnetId"], lambda one: one.subnet.id == asked["SubnetId"])

@@ -449,6 +449,19 @@ def test_the_rest_is_motos(cloud: Cloud) -> None:
     assert stored.get_object(Bucket="models", Key="a/b")["Body"].read() == b"x" * 100_000
 
 
+def test_a_rule_that_names_a_group_keeps_its_description(cloud: Cloud) -> None:
+    group = cloud.add_group(open_to_itself=False)
+    pair = {"GroupId": group, "Description": "inside"}
+    port = {"IpProtocol": "tcp", "FromPort": 988, "ToPort": 988, "UserIdGroupPairs": [pair]}
+    tags = [{"ResourceType": "security-group-rule", "Tags": [{"Key": "a", "Value": "1"}]}]
+    cloud.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[port], TagSpecifications=tags)
+    filters = [{"Name": "group-id", "Values": [group]}]
+    found = cloud.ec2.describe_security_group_rules(Filters=filters)["SecurityGroupRules"]
+    (rule,) = [one for one in found if not one["IsEgress"]]
+    assert (rule["Description"], rule["ReferencedGroupInfo"]["GroupId"]) == ("inside", group)
+    assert (rule["FromPort"], rule["Tags"]) == (988, [{"Key": "a", "Value": "1"}])
+
+
 def test_what_nobody_answers_is_named(cloud: Cloud) -> None:
     with refused("NotImplemented", "fsx.DescribeBackups"):
         cloud.fsx.describe_backups()
