@@ -9,14 +9,14 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab import TOOLS
 from lab.provider import trimmed_module
 from lab.provider.trimmed_module import MODULE
-from lab.rehearsal.toolbox import Say, Toolbox, ToolMissingError, in_module_file
+from lab.rehearsal.toolbox import Prepare, Say, Toolbox, ToolMissingError, in_module_file
 
 NAME = "terraform-provider-aws"
 MODULE_FILE = TOOLS / NAME
@@ -53,7 +53,7 @@ def toolbox(say: Say, environ: Mapping[str, str] = os.environ) -> Toolbox:
     return Toolbox(say, environ, NAME, MODULE_FILE)
 
 
-def trim(box: Toolbox) -> Callable[[Path, Path], None]:
+def trim(box: Toolbox) -> Prepare:
     """What gives Go the trimmed module in the place of the whole one."""
 
     def prepare(go: Path, source: Path) -> None:
@@ -80,7 +80,7 @@ def get(say: Say, environ: Mapping[str, str] = os.environ) -> ProviderTool:
     folder = box.built(
         build_name(),
         {NAME: MODULE},
-        f"building the provider for AWS {version()}: once, 4 to 6 minutes on two cores",
+        f"building the provider for AWS {version()}: once, 3 to 5 minutes on two cores",
         ldflags=f"-X {MODULE}/version.ProviderVersion={version()}",
         prepare=trim(box),
     )
