@@ -227,7 +227,7 @@ class Provider:
         ]
         unjudged = dict.fromkeys(old.unmapped + new.unmapped)  # of a later release: it changes, more nobody says
         changed += [path for path in unjudged if state.at(old_inputs, path) != state.at(new_inputs, path)]
-        return Diff(*(tuple(dict.fromkeys(paths)) for paths in (changed, replaced, outputs)))
+        return Diff(*(tuple(sorted({*paths}, key=str)) for paths in (changed, replaced, outputs)))
 
     # In an account.
 

@@ -25,6 +25,7 @@ def account(built: ProviderTool) -> Iterator[Provider]:
     host, port = server.get_host_and_port()
     config = {
         **NO_ACCOUNT,
+        "maxRetries": 8,
         "skipRequestingAccountId": False,
         "region": "us-east-1",
         "defaultTags": {"tags": {"team": "one"}},

@@ -111,20 +111,20 @@ def test_a_value_that_no_argument_of_that_type_can_have_is_a_failure(
 @pytest.mark.parametrize(
     ("arguments", "names", "inputs", "properties"),
     [
-        ({"size": 1, "zone": UNKNOWN}, {"size", "zone"}, {}, {"size": 1, "zone": rpc.UNKNOWN}),
-        ({"subnet_ids": ["a"]}, {"subnetIds"}, {}, {"subnetIds": ["a"]}),
-        ({"subnet_ids": ["a"]}, {"subnetIds"}, {"subnetIds": "b"}, {"subnetIds": "a"}),
-        ({"subnet_ids": [], "labels": {}, "rule": []}, set(), {}, {}),
-        ({"labels": {}}, {"labels"}, {"labels": {}}, {"labels": {}}),
-        ({"vpc_config": [{"port": 1}]}, {"vpcConfig"}, {}, {"vpcConfig": {"port": 1}}),
-        ({"log_policy": [{"port": 1}]}, {"logPolicies"}, {}, {"logPolicies": [{"port": 1}]}),
-        ({"log_policy": [{"port": 1}]}, {"logPolicy"}, {}, {"logPolicy": {"port": 1}}),
-        ({"egress": [{"port": 1}]}, {"egress"}, {}, {"egress": [{"port": 1}]}),
+        ({"size": 1, "zone": UNKNOWN}, ["size", "zone"], {}, {"size": 1, "zone": rpc.UNKNOWN}),
+        ({"subnet_ids": ["a"]}, ["subnetIds"], {}, {"subnetIds": ["a"]}),
+        ({"subnet_ids": ["a"]}, ["subnetIds"], {"subnetIds": "b"}, {"subnetIds": "a"}),
+        ({"subnet_ids": [], "labels": {}, "rule": []}, [], {}, {}),
+        ({"labels": {}}, ["labels"], {"labels": {}}, {"labels": {}}),
+        ({"vpc_config": [{"port": 1}]}, ["vpcConfig"], {}, {"vpcConfig": {"port": 1}}),
+        ({"log_policy": [{"port": 1}]}, ["logPolicies"], {}, {"logPolicies": [{"port": 1}]}),
+        ({"log_policy": [{"port": 1}]}, ["logPolicy"], {}, {"logPolicy": {"port": 1}}),
+        ({"egress": [{"port": 1}]}, ["egress"], {}, {"egress": [{"port": 1}]}),
     ],
     ids=str,
 )
 def test_a_state_becomes_properties_as_the_sdk_and_the_inputs_have_them(
-    arguments: dict[str, Any], names: set[str], inputs: dict[str, Any], properties: dict[str, Any]
+    arguments: dict[str, Any], names: list[str], inputs: dict[str, Any], properties: dict[str, Any]
 ) -> None:
     assert mapping.written(THING, arguments, names, inputs) == properties
 
