@@ -6,7 +6,6 @@ A function that returns None leaves the answer to moto.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from typing import Any
 
 from lab.account.place import Place, Record, RefusedError, Values, new_id, now, page, without_none
@@ -215,18 +214,50 @@ def _show_rule(place: Place, rule: Any) -> Values:
     return without_none(shape)
 
 
+def delete_nat_gateway(place: Place, asked: Values) -> None:
+    """Moto would leave its interface, and its address associated."""
+    gateway = place.ec2.nat_gateways.get(asked["NatGatewayId"])
+    if gateway is None:
+        raise RefusedError("NatGatewayNotFound", f"The Nat Gateway {asked['NatGatewayId']} was not found")
+    for address in gateway.address_set if gateway.state != "deleted" else []:
+        if place.ec2.address_by_association([address.get("associationId")]):
+            place.ec2.disassociate_address(association_id=address["associationId"])
+        place.ec2.delete_network_interface(address["networkInterfaceId"])
+
+
 def delete_subnet(place: Place, asked: Values) -> None:
     """Refused while a network interface is in it; moto would delete it."""
-    _refuse_used(place, "subnet", asked["SubnetId"], lambda one: one.subnet.id == asked["SubnetId"])
+    number = asked["SubnetId"]
+    _refuse_used(f"The subnet '{number}'", any(one.subnet.id == number for one in place.ec2.enis.values()))
 
 
 def delete_security_group(place: Place, asked: Values) -> None:
     """Refused while a network interface is in it; moto would delete it."""
-    group = asked.get("GroupId")
-    _refuse_used(place, "resource", group, lambda one: group in [each.id for each in one.group_set])
+    number = asked.get("GroupId")
+    used = any(number in [group.id for group in one.group_set] for one in place.ec2.enis.values())
+    _refuse_used(f"resource {number}", used)
 
 
-def _refuse_used(place: Place, what: str, number: str | None, uses: Callable[[Any], bool]) -> None:
-    if number and any(uses(interface) for interface in place.ec2.enis.values()):
-        text = f"The {what} '{number}' has dependencies and cannot be deleted."
-        raise RefusedError("DependencyViolation", text)
+def detach_internet_gateway(place: Place, asked: Values) -> None:
+    """Refused while an interface in the VPC has an Elastic IP address; moto would detach it."""
+    number = asked["VpcId"]
+    mapped = any(one.subnet.vpc_id == number and one.public_ip for one in place.ec2.enis.values())
+    _refuse_used(f"Network {number} has some mapped public address(es), it", mapped)
+
+
+def delete_vpc(place: Place, asked: Values) -> None:
+    """Refused while something is in it; with it goes its network ACL, which moto would leave."""
+    number = asked["VpcId"]
+    here = {"vpc-id": [number]}
+    groups = [one for one in place.ec2.groups.get(number, {}).values() if one.name != "default"]
+    gateways = [one for one in place.ec2.internet_gateways.values() if one.vpc and one.vpc.id == number]
+    tables = place.ec2.describe_route_tables(filters=here)[1:]  # the first is the VPC's own
+    used = bool(groups or gateways or tables or place.ec2.describe_subnets(filters=here))
+    _refuse_used(f"The vpc '{number}'", used)
+    for acl in [one for one in place.ec2.network_acls.values() if one.vpc_id == number]:
+        del place.ec2.network_acls[acl.id]
+
+
+def _refuse_used(what: str, used: bool) -> None:
+    if used:
+        raise RefusedError("DependencyViolation", f"{what} has dependencies and cannot be deleted.")

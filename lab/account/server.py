@@ -12,6 +12,7 @@ import threading
 import types
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,37 @@ _BAD_INPUT = {"eks": "InvalidParameterException", "fsx": "BadRequest", "ec2": "I
 _ROLE_MEMBERS = ("roleArn", "nodeRole", "principalArn", "serviceAccountRoleArn", "RoleName")
 
 Environ = dict[str, Any]
-Answer = tuple[int | str, Any, list[bytes]]
+
+
+@dataclass
+class Call:
+    """A signed request.
+
+    Attributes:
+        environ: of WSGI; the body can still be read there.
+        key: the access key that signed it.
+        region: for which it is.
+        service: by the name that signatures have.
+        operation: by botocore's model; None if it has none for this.
+        asked: the operation's parameters; empty for S3, whose bodies are left alone.
+    """
+
+    environ: Environ
+    key: str
+    region: str
+    service: str
+    operation: OperationModel | None
+    asked: Values
+
+    @property
+    def action(self) -> str:
+        """The operation's name; empty if there is none."""
+        return str(self.operation.name) if self.operation else ""
+
+    @property
+    def name(self) -> str:
+        """The name by which faults and counts know it."""
+        return f"{self.service}.{self.action}"
 
 
 class Server:
@@ -85,84 +116,57 @@ class Server:
 
     def __call__(self, environ: Environ, start: Any) -> Iterable[bytes]:
         """Answers a request."""
-        if environ["PATH_INFO"] == CONTROL:
-            return self._control(Request(environ))(environ, start)
         signed = _SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
-        if not signed:
+        if environ["PATH_INFO"] == CONTROL:
+            response = self._control(Request(environ))
+        elif signed:
+            response = self._take(_parse(environ, *signed.groups()))
+        else:
             with self._lock:
-                return list(self._moto(environ, start))
-        key, region, service = signed.groups()
-        body = b""
-        if service != "s3":  # objects may come in chunks; what is asked of S3 stands in its path
-            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            environ["wsgi.input"] = io.BytesIO(body)
-        operation, asked = self._parse(service, environ)
-        name = f"{service}.{operation.name if operation else ''}"
+                response = self._ask_moto(environ)
+        return response(environ, start)
+
+    def _take(self, call: Call) -> Response:
         with self._lock:
-            self._called.add(service)
-            fault = self.faults.before(name)
+            self._called.add(call.service)
+            fault = self.faults.before(call.name)
         if fault and fault.kind == "hangs":
             self._ended.wait(fault.seconds)
-        elif fault and operation:
-            return _respond(operation, _refusal(fault, service, name, asked), environ, start)
+        elif fault and call.operation:
+            return _respond(call, call.operation, _refusal(fault, call))
         with self._lock:
-            return self._answer(service, region, key, operation, asked, body, environ, start)
+            return self._answer(call)
 
     def _place(self, region: str) -> Place:
         if region not in self._places:
             self._places[region] = Place(self.account, region, self.clock, self.faults, _GONE)
         return self._places[region]
 
-    def _parse(self, service: str, environ: Environ) -> tuple[OperationModel | None, Values]:
-        """The operation by its model, and its parameters if they can be read without the body of an object."""
-        request = Request(environ)
-        try:
-            operation, in_path = get_service_router(service).match(request)
-            if service == "s3":
-                return operation, {}
-            protocol = determine_request_protocol(operation.service_model, request.content_type)
-        except (UnknownServiceError, NotFound, NotImplementedError):
-            return None, {}
-        parser = PROTOCOL_PARSERS[protocol](operation)
-        parts = {"method": request.method, "values": request.values, "headers": request.headers}
-        parts |= {"body": request.data, "url_path": request.path, "url_params": in_path}
-        return operation, parser.parse(parts)
-
-    def _answer(
-        self,
-        service: str,
-        region: str,
-        key: str,
-        operation: OperationModel | None,
-        asked: Values,
-        body: bytes,
-        environ: Environ,
-        start: Any,
-    ) -> Iterable[bytes]:
-        name = str(operation.name) if operation else ""
-        found = (getattr(module, xform_name(name), None) for module in _OURS.get(service, ()) if name)
+    def _answer(self, call: Call) -> Response:
+        found = (getattr(module, xform_name(call.action), None) for module in _OURS.get(call.service, ()))
         handler = next(filter(None, found), None)
-        if operation and handler:
-            place = self._place(region)
-            place.caller = self._caller(key, place.partition)
-            result = self._ask(handler, place, operation, asked)
+        if call.operation and handler:
+            place = self._place(call.region)
+            place.caller = self._caller(call.key, place.partition)
+            result = self._ask(handler, place, call.operation, call.asked)
             if place.changed:
-                self._saved.save(["ec2"], {region: place.records})
+                self._saved.save(["ec2"], {call.region: place.records})
                 place.changed = False
             if result is not None:
-                return _respond(operation, result, environ, start)
-        elif service in _WHOLE:
-            text = f"{service}.{name or environ['PATH_INFO']} is not answered by this account (lab/account/README.md)"
-            if operation:
-                return _respond(operation, RefusedError("NotImplemented", text, 501), environ, start)
-            return Response(text, 404)(environ, start)
-        if service != "s3":
-            environ["wsgi.input"] = io.BytesIO(body)
-        answer = list(self._moto(environ, start))
-        reads = name.startswith(_READS) if name else environ["REQUEST_METHOD"] in ("GET", "HEAD")
+                return _respond(call, call.operation, result)
+        elif call.service in _WHOLE:
+            what = call.name if call.operation else f"{call.service} {call.environ['PATH_INFO']}"
+            text = f"{what} is not answered by this account (lab/account/README.md)"
+            refusal = RefusedError("NotImplemented", text, 501)
+            return _respond(call, call.operation, refusal) if call.operation else Response(text, 404)
+        response = self._ask_moto(call.environ)
+        reads = call.action.startswith(_READS) if call.operation else call.environ["REQUEST_METHOD"] in ("GET", "HEAD")
         if not reads:
-            self._saved.save([service], {})
-        return answer
+            self._saved.save([call.service], {})
+        return response
+
+    def _ask_moto(self, environ: Environ) -> Response:
+        return Response.from_app(self._moto, environ, buffered=True)
 
     def _ask(self, handler: Any, place: Place, operation: OperationModel, asked: Values) -> Any:
         service = str(operation.service_model.service_name)
@@ -197,6 +201,27 @@ class Server:
         return Response("", 204)
 
 
+def _parse(environ: Environ, key: str, region: str, service: str) -> Call:
+    call = Call(environ, key, region, service, None, {})
+    body = b""
+    if service != "s3":  # objects may come in chunks; what is asked of S3 stands in its path
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+    request = Request(environ)
+    try:
+        call.operation, in_path = get_service_router(service).match(request)
+        if service != "s3":
+            protocol = determine_request_protocol(call.operation.service_model, request.content_type)
+            parts = {"method": request.method, "values": request.values, "headers": request.headers}
+            parts |= {"body": body, "url_path": request.path, "url_params": in_path}
+            call.asked = PROTOCOL_PARSERS[protocol](call.operation).parse(parts)
+    except (UnknownServiceError, NotFound, NotImplementedError):
+        pass
+    if service != "s3":
+        environ["wsgi.input"] = io.BytesIO(body)
+    return call
+
+
 def _misfit(values: Any, shape: Any) -> str:
     """What of some parameters or of an answer does not fit its shape in the model; empty if all does."""
     if shape is None:
@@ -219,21 +244,20 @@ def _check_codes(faults: Iterable[dict[str, Any]]) -> None:
             raise ValueError(f"{service}.{name} has no error {fault.get('code')}; it has {', '.join(sorted(known))}")
 
 
-def _refusal(fault: Fault, service: str, name: str, asked: Values) -> RefusedError:
+def _refusal(fault: Fault, call: Call) -> RefusedError:
     if fault.kind == "throttled":
-        code, text, status = THROTTLED.get(service, THROTTLED[""])
-        return RefusedError(code, text, status)
+        return RefusedError(*THROTTLED.get(call.service, THROTTLED[""]))
     if fault.kind == "refused":
         return RefusedError(fault.code, fault.message or fault.code)
-    code, text = ROLE_MISSING.get(name, ("NoSuchEntity", "The role with name {arn} cannot be found."))
-    role = next((asked[member] for member in _ROLE_MEMBERS if asked.get(member)), "")
+    code, text = ROLE_MISSING.get(call.name, ROLE_MISSING["iam.GetRole"])
+    role = next((call.asked[member] for member in _ROLE_MEMBERS if call.asked.get(member)), "")
     return RefusedError(code, text.format(arn=role))
 
 
-def _respond(operation: OperationModel, result: Any, environ: Environ, start: Any) -> Iterable[bytes]:
+def _respond(call: Call, operation: OperationModel, result: Any) -> Response:
+    """The answer or the refusal, in the protocol in which it was asked."""
     service = operation.service_model
-    protocol = determine_request_protocol(service, environ.get("CONTENT_TYPE", ""))
+    protocol = determine_request_protocol(service, call.environ.get("CONTENT_TYPE", ""))
     answer = get_serializer_class(str(service.service_name), protocol)(operation).serialize(result)
-    status = getattr(result, "status", None) or answer["status_code"]
-    headers = {**answer["headers"], "x-amzn-RequestId": str(uuid.uuid4())}
-    return Response(answer["body"], status, headers)(environ, start)
+    status = getattr(result, "status", 0) or answer["status_code"]
+    return Response(answer["body"], status, {**answer["headers"], "x-amzn-RequestId": str(uuid.uuid4())})

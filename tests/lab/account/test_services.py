@@ -446,6 +446,7 @@ def test_the_rest_is_motos(cloud: Cloud) -> None:
     stored = cloud.client("s3")
     stored.create_bucket(Bucket="models")
     stored.put_object(Bucket="models", Key="a/b", Body=b"x" * 100_000)
+    assert stored.head_object(Bucket="models", Key="a/b")["ContentLength"] == 100_000
     assert stored.get_object(Bucket="models", Key="a/b")["Body"].read() == b"x" * 100_000
 
 
@@ -460,6 +461,33 @@ def test_a_rule_that_names_a_group_keeps_its_description(cloud: Cloud) -> None:
     (rule,) = [one for one in found if not one["IsEgress"]]
     assert (rule["Description"], rule["ReferencedGroupInfo"]["GroupId"]) == ("inside", group)
     assert (rule["FromPort"], rule["Tags"]) == (988, [{"Key": "a", "Value": "1"}])
+
+
+def test_a_network_is_taken_down_in_its_order(cloud: Cloud) -> None:
+    before, ec2 = cloud.account.standing(), cloud.ec2
+    vpc = ec2.create_vpc(CidrBlock="10.99.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.99.0.0/24")["Subnet"]["SubnetId"]
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    nat = ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address)["NatGateway"]["NatGatewayId"]
+
+    with refused("DependencyViolation"):
+        ec2.delete_subnet(SubnetId=subnet)
+    with refused("DependencyViolation", "mapped public address"):
+        ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    with refused("NatGatewayNotFound"):
+        ec2.delete_nat_gateway(NatGatewayId="nat-0123456789abcdef0")
+    for _ in range(2):
+        ec2.delete_nat_gateway(NatGatewayId=nat)
+    ec2.release_address(AllocationId=address)
+    ec2.delete_subnet(SubnetId=subnet)
+    with refused("DependencyViolation"):
+        ec2.delete_vpc(VpcId=vpc)
+    ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    ec2.delete_internet_gateway(InternetGatewayId=gateway)
+    ec2.delete_vpc(VpcId=vpc)
+    assert cloud.account.standing() == before
 
 
 def test_what_nobody_answers_is_named(cloud: Cloud) -> None:
