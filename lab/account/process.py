@@ -51,8 +51,12 @@ class Account:
         process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
         self._process, self.pid = process, process.pid
         self.endpoint = self._read_endpoint(process)
-        files.replace(self.folder / _ENDPOINT, self.endpoint)
-        self._own_things()
+        try:
+            files.replace(self.folder / _ENDPOINT, self.endpoint)
+            self._own_things()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _read_endpoint(self, process: subprocess.Popen[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -61,11 +62,8 @@ with Account(Path({str(tmp_path)!r}), {REGION!r}) as account:
         with pytest.raises(AccountError, match="did not start"), Account(tmp_path, REGION):
             pass
         owner.kill()
-    # It is gone once its lock is free, and then the account may be served again.
     with (tmp_path / "lock").open() as lock:
-        subprocess.run(
-            ["flock", "--exclusive", "--timeout", "30", str(lock.fileno())], pass_fds=[lock.fileno()], check=True
-        )
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the process has ended
     with Account(tmp_path, REGION) as account:
         assert account.standing() == []
 
