@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-USAGE, TAKEN = 2, 3
+TAKEN = 3
 _OWNER_CHECK_SECONDS = 1
 
 

@@ -39,7 +39,7 @@ class Pending:
     Attributes:
         values: what the resource then shows; None: it is gone.
         describes: questions until then; None: it never happens.
-        due: seconds since the epoch, at which it happens even if nobody asks.
+        due: seconds since the epoch; a question after that finds it done, too.
         update: the record of the update that ends with it, of EKS.
         outcome: what that record then shows.
     """
