@@ -71,9 +71,12 @@ class Toolbox:
 
     @property
     def cache(self) -> Path:
-        """The folder of all cached versions of the tool."""
+        """The folder of all cached versions of the tool.
+
+        Without links: the containers of `make e2e` see folders of this machine at their own paths alone.
+        """
         home = self.environ.get("HOME") or str(Path.home())
-        return Path(self.environ.get("FASTSTART_CACHE") or f"{home}/.cache/faststart").absolute() / self.tool
+        return Path(self.environ.get("FASTSTART_CACHE") or f"{home}/.cache/faststart").resolve() / self.tool
 
     def folder(self, version: str) -> Path:
         """Where this version is kept."""

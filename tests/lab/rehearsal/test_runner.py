@@ -140,6 +140,19 @@ def test_a_cached_build_is_taken_before_anything_is_installed(
     assert machine.found() == PulumiCli(folder / "pulumi", version, "from the cache", folder)
 
 
+@pytest.mark.parametrize("linked", ["home", "home/.cache", "home/.cache/faststart"])
+def test_a_cache_behind_a_link_is_known_by_its_own_path(tmp_path: Path, linked: str) -> None:
+    """A container gets the folders of an image at their own paths, and a link on the way is not among them."""
+    real, home = tmp_path / "real", tmp_path / "home"
+    real.mkdir()
+    (tmp_path / linked).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / linked).symlink_to(real)
+
+    found = Finder([].append, {"HOME": str(home)}).cache
+
+    assert found == real / Path("home/.cache/faststart").relative_to(linked) / "pulumi"
+
+
 def test_a_cached_installation_keeps_its_own_language_host(machine: Machine) -> None:
     version = pulumi_cli.sdk_version()
     folder = machine.finder.folder(version) / "bin"
