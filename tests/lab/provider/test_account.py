@@ -15,6 +15,8 @@ from lab.provider.tool import ProviderTool
 from lab.rehearsal.providers import sdk_types
 from tests.lab.provider.conftest import Stack
 
+pytestmark = pytest.mark.processes
+
 SERVICES = ("ec2", "iam", "logs", "sts")
 
 

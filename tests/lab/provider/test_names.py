@@ -20,6 +20,8 @@ from lab.provider.shape import Shape
 from lab.rehearsal.providers import sdk_types
 from lab.rehearsal.providers.aws_types import KINDS
 
+pytestmark = pytest.mark.processes
+
 LATER = "pulumi-aws 7.51 bridges a later release, which has it"
 
 DIFFERENCES = {

@@ -20,6 +20,8 @@ from lab.provider.provider import Provider, RefusedError
 from lab.provider.tool import ProviderTool
 from tests.lab.provider.conftest import Stack
 
+pytestmark = pytest.mark.processes
+
 UNKNOWN = rpc.UNKNOWN
 
 

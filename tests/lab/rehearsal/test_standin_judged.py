@@ -12,6 +12,8 @@ from lab.rehearsal.providers import wire
 from lab.rehearsal.providers.aws_types import LUSTRE, SUBNET, VPC
 from tests.lab.rehearsal.support import ACCOUNT, REGION, Client, Made, serving, urn, why
 
+pytestmark = pytest.mark.processes
+
 VPC_INPUTS = {"cidrBlock": "10.0.0.0/16"}
 LUSTRE_INPUTS = {
     "deploymentType": "PERSISTENT_2",
