@@ -42,17 +42,21 @@ help: ## List the targets
 tools: .venv/runtime ## Find the Pulumi CLI, or install it into the cache (FASTSTART_CACHE, default ~/.cache/faststart)
 	@$(BIN)/python -m lab.rehearsal.pulumi_cli
 
+# An emulated account needs what is in the gate's packages.
+REHEARSAL_NEEDS := $(if $(ACCOUNT),.venv/dev,.venv/runtime)
+IN_ACCOUNT := $(if $(ACCOUNT),--account $(ACCOUNT))
+
 .PHONY: rehearse
-rehearse: .venv/runtime ## Plan and deploy STACK on the real Pulumi engine with stand-in clouds; nothing leaves the machine
-	@$(BIN)/python -m lab.rehearsal up $(STACK) --fresh
+rehearse: $(REHEARSAL_NEEDS) ## Deploy STACK with the real Pulumi engine on stand-in clouds; ACCOUNT=moto: by the real AWS provider
+	@$(BIN)/python -m lab.rehearsal up $(STACK) --fresh $(IN_ACCOUNT)
 
 .PHONY: rehearse-update
-rehearse-update: .venv/runtime ## The same on top of the last rehearsal: what a change of STACK's file would do
-	@$(BIN)/python -m lab.rehearsal up $(STACK)
+rehearse-update: $(REHEARSAL_NEEDS) ## The same on top of the last rehearsal: what a change of STACK's file would do
+	@$(BIN)/python -m lab.rehearsal up $(STACK) $(IN_ACCOUNT)
 
 .PHONY: rehearse-destroy
-rehearse-destroy: .venv/runtime ## Destroy the rehearsed STACK; UNPROTECT=1 gives up protected data first
-	@$(BIN)/python -m lab.rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect)
+rehearse-destroy: $(REHEARSAL_NEEDS) ## Destroy the rehearsed STACK; UNPROTECT=1 gives up protected data first
+	@$(BIN)/python -m lab.rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect) $(IN_ACCOUNT)
 
 .PHONY: kube
 kube: .venv/dev ## Deploy, disturb and destroy STACK on a real control plane with stand-in nodes; SHORT=1 disturbs nothing

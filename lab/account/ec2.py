@@ -1,6 +1,6 @@
-"""EC2: capacity reservations and blocks, and what may not be deleted. Functions as in `eks/`.
+"""EC2: capacity reservations and blocks, what may not be deleted, and what moto shows otherwise than AWS.
 
-A function that returns None leaves the answer to moto.
+Functions as in `eks/`; one that returns None leaves the answer to moto.
 """
 
 from __future__ import annotations
@@ -101,6 +101,15 @@ def _reserve(place: Place, asked: Values, **more: object) -> Record:
     shape |= without_none({part: asked.get(part) for part in parts}) | more
     _put_tags(place, number, asked)
     return place.add(("reservation", number), shape)
+
+
+def describe_launch_template_versions(place: Place, asked: Values) -> None:
+    """A template's own tags are none of its versions' data, where moto has them, too."""
+    del asked
+    for template in place.ec2.launch_templates.values():
+        for version in template.versions:
+            specs = version.data.get("TagSpecifications") or []
+            version.data["TagSpecifications"] = [one for one in specs if one["ResourceType"] != "launch-template"]
 
 
 def create_capacity_reservation(place: Place, asked: Values) -> Values:

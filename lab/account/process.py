@@ -126,16 +126,30 @@ class Account:
             raise ValueError(text)
         return text
 
+    def give_roles(self, arns: Iterable[str]) -> None:
+        """Makes roles of IAM that are not there yet; they count as the account's own, as if somebody had them before.
+
+        Args:
+            arns: as `arn:aws:iam::111122223333:role/path/name`.
+        """
+        iam, known = self.client("iam"), self._own_things()
+        for arn in sorted({*arns} - {one.removeprefix("iam roles: ") for one in known[self.region]}):
+            path, _, name = arn.partition(":role")[2].rpartition("/")
+            trust = {"Version": "2012-10-17", "Statement": []}
+            made = iam.create_role(RoleName=name, Path=f"{path}/", AssumeRolePolicyDocument=json.dumps(trust))
+            known[self.region].append(f"iam roles: {made['Role']['Arn']}")
+        files.replace(self.folder / _BASELINE, json.dumps(known))
+
     def standing(self) -> list[str]:
         """What stands in the region and in the global services, without what AWS itself gives each new account."""
-        own = self._own_things()
+        own = self._own_things()[self.region]
         return [one for one in standing.everything(self.client) if one not in own]
 
-    def _own_things(self) -> list[str]:
-        """What stood in the region when this folder was first served with it: like a default VPC."""
+    def _own_things(self) -> dict[str, list[str]]:
+        """By region, what stood there when this folder was first served with it: like a default VPC."""
         path = self.folder / _BASELINE
         known: dict[str, list[str]] = json.loads(path.read_text()) if path.exists() else {}
         if self.region not in known:
             known[self.region] = standing.everything(self.client)
             files.replace(path, json.dumps(known))
-        return known[self.region]
+        return known

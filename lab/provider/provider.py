@@ -28,6 +28,9 @@ NO_ACCOUNT: Mapping[str, Any] = {
 """The configuration of a provider that reaches no account."""
 
 
+_NO_LIMITS: Mapping[str, str] = {}
+
+
 class RefusedError(Exception):
     """The provider refuses to plan.
 
@@ -231,19 +234,20 @@ class Provider:
 
     # In an account.
 
-    def create(self, token: str, inputs: Mapping[str, Any], names: Collection[str]) -> Made:
-        """Makes a resource, and waits as long as the provider does.
+    def create(self, token: str, inputs: Mapping[str, Any], names: Collection[str], wait_seconds: float = 0) -> Made:
+        """Makes a resource, and waits for it.
 
         Args:
             token: Pulumi's type, one that it `knows`.
             inputs: in Pulumi's names, plain, all known.
             names: the outputs that Pulumi's SDK has for the type.
+            wait_seconds: how long at most, where the type has time-outs; 0 for the provider's own limit.
 
         Raises:
-            FailedError: the provider or the account refuses.
+            FailedError: the provider or the account refuses, or the time is up.
         """
         name, kind = self._type(token)
-        return self._applied(name, kind, None, b"", inputs, names)
+        return self._applied(name, kind, None, b"", inputs, names, _limits("create", wait_seconds))
 
     def update(
         self,
@@ -253,15 +257,16 @@ class Provider:
         old_outputs: Mapping[str, Any],
         new_inputs: Mapping[str, Any],
         names: Collection[str],
+        wait_seconds: float = 0,
     ) -> Made:
         """Changes a resource; arguments as for `diff` and `create`.
 
         Raises:
-            FailedError: the provider or the account refuses.
+            FailedError: the provider or the account refuses, or the time is up.
         """
         name, kind = self._type(token)
         prior, private = self._prior(name, kind, rid, mapping.read(kind, old_inputs), mapping.read(kind, old_outputs))
-        return self._applied(name, kind, prior, private, new_inputs, names)
+        return self._applied(name, kind, prior, private, new_inputs, names, _limits("update", wait_seconds))
 
     def look(
         self, token: str, rid: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], names: Collection[str]
@@ -279,14 +284,17 @@ class Provider:
             raise FailedError(_failures(error, kind, inputs), None) from None
         return _made(kind, unpacked(answer.new_state), inputs, names)
 
-    def delete(self, token: str, rid: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Deletes a resource, and waits until it is gone. Arguments as for `diff`.
+    def delete(
+        self, token: str, rid: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], wait_seconds: float = 0
+    ) -> None:
+        """Deletes a resource, and waits until it is gone. Arguments as for `diff` and `create`.
 
         Raises:
-            FailedError: the provider or the account refuses.
+            FailedError: the provider or the account refuses, or the time is up.
         """
         name, kind = self._type(token)
-        prior, private = self._prior(name, kind, rid, mapping.read(kind, inputs), mapping.read(kind, outputs))
+        old, limits = mapping.read(kind, inputs), _limits("delete", wait_seconds)
+        prior, private = self._prior(name, kind, rid, old, mapping.read(kind, outputs), limits)
         nothing = {"config": None, "planned_state": None, "planned_private": private}
         try:
             self.plugin.call("ApplyResourceChange", type_name=name, prior_state=prior, **nothing)
@@ -294,9 +302,16 @@ class Provider:
             raise FailedError(_failures(error, kind, inputs), Made(rid, dict(outputs))) from None
 
     def _applied(
-        self, name: str, kind: Shape, prior: Any, private: bytes, inputs: Mapping[str, Any], names: Collection[str]
+        self,
+        name: str,
+        kind: Shape,
+        prior: Any,
+        private: bytes,
+        inputs: Mapping[str, Any],
+        names: Collection[str],
+        limits: Mapping[str, str],
     ) -> Made:
-        config = mapping.read(kind, inputs).arguments
+        config = _limited(kind, mapping.read(kind, inputs).arguments, limits)
         try:
             plan = self._plan(name, kind, prior, config, private)
             answer = self.plugin.call(
@@ -335,18 +350,32 @@ class Provider:
             prior_private=private,
         )
 
-    def _prior(self, name: str, kind: Shape, rid: str, old: Reading, known: Reading) -> tuple[Any, bytes]:
-        """The state of a resource that exists, and the provider's own notes on it.
+    def _prior(
+        self, name: str, kind: Shape, rid: str, old: Reading, known: Reading, limits: Mapping[str, str] = _NO_LIMITS
+    ) -> tuple[Any, bytes]:
+        """The state of a resource that exists, and the provider's own notes on it, which hold its time-outs.
 
         Pulumi's outputs may lack what the provider adds by itself (defaults): the plan of its creation says it.
         """
         try:
-            answer = self._plan(name, kind, None, old.arguments)
+            answer = self._plan(name, kind, None, _limited(kind, old.arguments, limits))
             planned, private = unpacked(answer.planned_state), answer.planned_private
         except ProviderError:  # today's provider refuses what an older one took
             planned, private = old.arguments, b""
         prior = state.settled(kind, planned, known.arguments)
         return {**prior, "id": rid} if "id" in prior else prior, private
+
+
+def _limits(operation: str, seconds: float) -> Mapping[str, str]:
+    """The block `timeouts` with one limit, in Go's notation of durations."""
+    return {operation: f"{seconds:.0f}s"} if seconds else _NO_LIMITS
+
+
+def _limited(kind: Shape, arguments: Mapping[str, Any], limits: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments with limits, as far as the type has them."""
+    block = kind.fields.get("timeouts")
+    known = {name: limits.get(name) for name in block.fields} if block else {}
+    return {**arguments, "timeouts": known} if any(known.values()) else {**arguments}
 
 
 def _made(kind: Shape, values: Any, inputs: Mapping[str, Any], names: Collection[str]) -> Made | None:

@@ -6,26 +6,37 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from infra import stack_files
 from lab import ROOT
+from lab.account.process import AccountError
+from lab.provider import tool
 from lab.rehearsal import events, isolation, manifests
-from lab.rehearsal.pulumi_cli import EXIT_MISSING, CliMissingError, PulumiCli, find_or_install
+from lab.rehearsal.pulumi_cli import EXIT_MISSING, PulumiCli, find_or_install
 from lab.rehearsal.report import Report, summary
 from lab.rehearsal.runner import Rehearsal, Run
+from lab.rehearsal.toolbox import ToolMissingError
 
 Result = TypeVar("Result")
 
 
-USAGE, NO_CLI, REFUSED = 2, EXIT_MISSING, 4
+USAGE, MISSING, REFUSED = 2, EXIT_MISSING, 4
 
 HOW_TO_GO_ON = (
     "to go on: set `storage.protect: false` (and `cluster.deletionProtection: false`) in the stack file, "
-    "make rehearse-update STACK={stack}, and destroy again; or let the rehearsal do that in its copy: "
-    "make rehearse-destroy STACK={stack} UNPROTECT=1"
+    "make rehearse-update STACK={names}, and destroy again; or let the rehearsal do that in its copy: "
+    "make rehearse-destroy STACK={names} UNPROTECT=1"
 )
+
+MOTO = "moto"
+STANDS_IN = {
+    False: "the engine and the program are real; AWS, EKS and Kubernetes are stood in for",
+    True: "the engine, the program and HashiCorp's provider for AWS are real; the account is emulated (moto), and "
+    "pulumi-eks and Kubernetes are stood in for",
+}
 
 FILES = {
     "preview.txt": "the engine's preview",
@@ -33,7 +44,7 @@ FILES = {
     "events.jsonl": "its event log of the up: what began and ended in which order",
     "state.json": "its export of the state",
     "manifests/": "each Kubernetes object as the API server would get it; Helm releases with their values",
-    "work/": "the program's copy, the engine's home and state, and the stand-ins' cloud",
+    "work/": "the program's copy, the engine's home and state, the stand-ins' cloud and the emulated account",
 }
 
 
@@ -67,12 +78,24 @@ def ended(rehearsal: Rehearsal, run: Run, what: str, *, shown: bool) -> bool:
     return run.code == 0
 
 
-def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, fresh: bool, shown: bool) -> int:
-    """Previews, deploys and previews again; writes everything that can be looked at."""
-    steps = Steps(6)
+def tools(steps: Steps, rehearsal_of: Callable[[PulumiCli], Rehearsal]) -> Rehearsal:
+    """The rehearsal, with the tools that it needs: from the cache, or built there."""
     cli = steps("CLI", "the Pulumi CLI", lambda: find_or_install(say))
     say(f"    {cli.version}, {cli.origin}: {cli.path}")
     rehearsal = rehearsal_of(cli)
+    if rehearsal.emulated:
+        provider = steps("provider", "HashiCorp's provider for AWS", lambda: tool.get(say))
+        say(f"    {provider.version}: {provider.program}")
+    return rehearsal
+
+
+def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, fresh: bool, shown: bool) -> int:
+    """Previews, deploys and looks whether anything is left to do; writes everything that can be looked at.
+
+    In an emulated account a second `up` and a refresh look; without one a preview does.
+    """
+    steps = Steps(8 if emulated else 6)
+    rehearsal = tools(steps, rehearsal_of)
     out = rehearsal.out_dir
     with rehearsal.alone():
         for name in ("preview.txt", "up.txt", "events.jsonl", "state.json", "report.md"):
@@ -90,27 +113,30 @@ def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, fresh: bool, shown: bo
         if not ended(rehearsal, deployed, "the up", shown=shown):
             return deployed.code
 
-        again = steps(
-            "second preview", "a second preview, that must find nothing to do",
-            lambda: rehearsal.preview(expect_no_changes=True),
-        )  # fmt: skip
-        if not ended(rehearsal, again, "the second preview", shown=shown):
-            return again.code
+        looks = {"second preview": rehearsal.preview}
+        if emulated:
+            looks = {"second up": rehearsal.up, "refresh": rehearsal.refresh}
+        found: dict[str, dict[str, int]] = {}
+        for name, look in looks.items():
+            looked = steps(name, f"{name}, that must find nothing to do", partial(look, expect_no_changes=True))
+            if not ended(rehearsal, looked, f"the {name}", shown=shown):
+                return looked.code
+            found[name] = looked.changes
 
-        report = steps("report", "state, manifests, report", lambda: write_out(rehearsal, cli))
+        report = steps("report", "state, manifests, report", lambda: write_out(rehearsal))
     report.timings = steps.done
-    report.changes = {"preview": preview.changes, "up": deployed.changes, "second preview": again.changes}
+    report.changes = {"preview": preview.changes, "up": deployed.changes, **found}
     report.warnings = events.messages([*preview.events, *deployed.events], "warning")
     (out / "report.md").write_text(report.text(), encoding="utf-8")
     tell(report, out)
     return 0
 
 
-def write_out(rehearsal: Rehearsal, cli: PulumiCli) -> Report:
+def write_out(rehearsal: Rehearsal) -> Report:
     """Writes state and manifests; the report is begun."""
     exported = rehearsal.export()
     (rehearsal.out_dir / "state.json").write_text(exported, encoding="utf-8")
-    report = Report(rehearsal.stack, cli, json.loads(exported))
+    report = Report(rehearsal.stack, rehearsal.cli, json.loads(exported), emulated=rehearsal.emulated)
     judge = rehearsal.place.cloud / "judge"
     report.judge = judge.read_text(encoding="utf-8") if judge.exists() else ""
     written = manifests.write(report.state, rehearsal.out_dir / "manifests")
@@ -127,15 +153,14 @@ def tell(report: Report, out: Path) -> None:
     for warning in report.warnings:
         say(f"warning: {warning}")
     seconds = sum(report.timings.values())
-    say(f"{len(report.resources)} resources ({summary(report.changes['up'])}), {seconds:.0f} s; no account was touched")
+    say(f"{len(report.resources)} resources ({summary(report.changes['up'])}), {seconds:.0f} s; AWS was not reached")
     say(f"what was real and what was stood in for: {out / 'report.md'}")
 
 
-def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, unprotect: bool, shown: bool) -> int:
+def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, unprotect: bool, shown: bool) -> int:
     """Destroys what an `up` made, and looks whether anything is left."""
-    steps = Steps(4 if unprotect else 3)
-    cli = steps("CLI", "the Pulumi CLI", lambda: find_or_install(say))
-    rehearsal = rehearsal_of(cli)
+    steps = Steps(3 + emulated + unprotect)
+    rehearsal = tools(steps, rehearsal_of)
     if not (rehearsal.place.program / "Pulumi.yaml").exists():
         say(f"nothing to destroy: no rehearsal of {rehearsal.stack} in {rehearsal.out_dir}")
         return USAGE
@@ -149,18 +174,18 @@ def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, unprotect: bool, 
         before = rehearsal.standing()
         run = steps("destroy", "pulumi destroy, with its preview first", rehearsal.destroy)
         (rehearsal.out_dir / "destroy.txt").write_text(run.text, encoding="utf-8")
-        left = steps("look", "what stands in the stand-in cloud", rehearsal.standing)
+        left = steps("look", "what still stands", rehearsal.standing)
     if not ended(rehearsal, run, "the destroy", shown=shown):
         say("nothing was deleted" if left == before else f"{len(left)} of {len(before)} still stand")
         if "because it is protected" in run.text:
-            say(HOW_TO_GO_ON.format(stack=rehearsal.stack))
+            say(HOW_TO_GO_ON.format(names=f"{rehearsal.stack} ACCOUNT={MOTO}" if emulated else rehearsal.stack))
         return run.code
     if left:
         say("still standing, and with a real account still billing:")
         for one in left:
             print(f"    {one}")
         return 1
-    say(f"{summary(run.changes)}; the stand-in cloud is empty")
+    say(f"{summary(run.changes)}; nothing is left {'in the account' if emulated else 'in the stand-in cloud'}")
     return 0
 
 
@@ -171,6 +196,7 @@ def parser() -> argparse.ArgumentParser:
     for name, what in (("up", up), ("destroy", destroy)):
         command = commands.add_parser(name, help=(what.__doc__ or "").strip().splitlines()[0])
         command.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
+        command.add_argument("--account", choices=[MOTO], help="let HashiCorp's provider work in an emulated account")
         command.add_argument("--quiet", action="store_true", help="don't show what the engine says, only the steps")
     commands.choices["up"].add_argument("--fresh", action="store_true", help="forget what earlier runs made")
     commands.choices["destroy"].add_argument(
@@ -182,7 +208,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Runs a command; its exit code.
 
-    0 done; 2 no such stack or nothing to destroy; 3 no Pulumi CLI could be got; 4 refused, because an account might be
+    0 done; 2 no such stack or nothing to destroy; 3 a tool could not be got; 4 refused, because an account might be
     reached; else the engine's own, or 1 where something still stands after a destroy.
     """
     options = parser().parse_args(arguments)
@@ -191,19 +217,24 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     except FileNotFoundError as missing:
         say(str(missing))
         return USAGE
-    say(f"of {options.stack}: the engine and the program are real; AWS, EKS and Kubernetes are stood in for")
+    emulated = options.account == MOTO
+    out = root / "build" / ("account" if emulated else "rehearsal") / options.stack
+    say(f"of {options.stack}: {STANDS_IN[emulated]}")
 
     def rehearsal_of(cli: PulumiCli) -> Rehearsal:
         show = (lambda _: None) if options.quiet else (lambda line: print(f"    {line}".rstrip(), flush=True))
-        return Rehearsal(file, root, root / "build" / "rehearsal" / options.stack, cli, show)
+        return Rehearsal(file, root, out, cli, show, emulated=emulated)
 
     try:
         if options.command == "up":
-            return up(rehearsal_of, fresh=options.fresh, shown=not options.quiet)
-        return destroy(rehearsal_of, unprotect=options.unprotect, shown=not options.quiet)
-    except CliMissingError as missing:
+            return up(rehearsal_of, emulated=emulated, fresh=options.fresh, shown=not options.quiet)
+        return destroy(rehearsal_of, emulated=emulated, unprotect=options.unprotect, shown=not options.quiet)
+    except (stack_files.UnusableError, AccountError) as wrong:
+        say(str(wrong))
+        return USAGE
+    except ToolMissingError as missing:
         say(str(missing))
-        return NO_CLI
+        return MISSING
     except isolation.RefusedError as refused:
         say(str(refused))
         return REFUSED

@@ -79,6 +79,16 @@ class Place:
         return self.work / "cloud"
 
     @property
+    def account(self) -> Path:
+        """The emulated account; the stand-in for AWS uses it where it is there."""
+        return self.cloud / "account"
+
+    @property
+    def longest_wait(self) -> Path:
+        """How many seconds a resource of the account is waited for at most; 0 for no limit."""
+        return self.cloud / "longest-wait"
+
+    @property
     def nothing(self) -> Path:
         """An empty file, for whoever looks for a configuration."""
         return self.work / "nothing"

@@ -17,16 +17,27 @@ REAL = """\
   are of another kind."""
 
 STOOD_IN_FOR = """\
-- What AWS takes and what a change replaces: {judge}.
-- AWS, EKS and Kubernetes: the plugins `aws`, `eks` and `kubernetes` are Python programs of this repository
-  (`lab/rehearsal/providers/`), and the cloud behind them is a file. Ids, addresses, ARNs and mount names are made up,
-  nothing takes the time that it takes, and nobody was asked for quota or capacity.
+{aws}
 - Helm: {releases} releases were recorded with chart, version and values; no chart was fetched.
 - Pods: none ran. The manifests are what the API server would get.
 - The Python language host: {language_host}.
 - Left out of what was shown, and kept in the files: the engine's warnings `using pulumi-resource-NAME from $PATH at
   ...`, one for each process of a stand-in. They are its own record that the stand-ins were used."""
 
+
+BY_FILE = """\
+- What AWS takes and what a change replaces: {judge}.
+- AWS, EKS and Kubernetes: the plugins `aws`, `eks` and `kubernetes` are Python programs of this repository
+  (`lab/rehearsal/providers/`), and the cloud behind them is a file. Ids, addresses, ARNs and mount names are made up,
+  nothing takes the time that it takes, and nobody was asked for quota or capacity."""
+IN_ACCOUNT = """\
+- The account: AWS's APIs are answered on this machine (`lab/account/`: moto, and EKS and FSx by their API models). Ids,
+  addresses and ARNs are made up, what takes AWS minutes takes seconds, and nobody was asked for quota or capacity.
+- The bridge from Pulumi to HashiCorp's provider, pulumi-eks and Kubernetes: the plugins `aws`, `eks` and `kubernetes`
+  are Python programs of this repository (`lab/rehearsal/providers/`)."""
+REAL_PROVIDER = """
+- HashiCorp's {}, which is inside pulumi-aws: it checked inputs, planned changes, and made, read, changed and deleted
+  AWS's resources by its own code and with its own waits."""
 
 BY_PROVIDER = (
     "HashiCorp's {} checked inputs and planned changes; what AWS alone refuses, the tables of "
@@ -51,6 +62,7 @@ class Report:
         warnings: what the program and the engine warned of.
         files: what was written, file to what it is.
         judge: the provider that checked and planned the resources of AWS; empty where none was built.
+        emulated: whether that provider made them, in an emulated account.
     """
 
     stack: str
@@ -61,6 +73,7 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     judge: str = ""
+    emulated: bool = False
 
     @property
     def resources(self) -> list[dict[str, Any]]:
@@ -82,16 +95,18 @@ class Report:
     def text(self) -> str:
         """The report, as Markdown."""
         sdks = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in SDKS)
+        real = REAL.format(cli=f"Pulumi {self.cli.version} ({self.cli.origin})", sdks=sdks)
+        judge = BY_PROVIDER.format(self.judge) if self.judge else BY_TABLES
         releases = sum(resource["type"] == RELEASE for resource in self.resources)
         parts = [
             f"# Rehearsal of the stack `{self.stack}`",
             "No account was touched and nothing was billed. This is no proof that AWS would agree.",
             "## What was real",
-            REAL.format(cli=f"Pulumi {self.cli.version} ({self.cli.origin})", sdks=sdks),
+            real + REAL_PROVIDER.format(self.judge) if self.emulated else real,
             "## What was stood in for",
             STOOD_IN_FOR.format(
                 releases=releases,
-                judge=BY_PROVIDER.format(self.judge) if self.judge else BY_TABLES,
+                aws=IN_ACCOUNT if self.emulated else BY_FILE.format(judge=judge),
                 language_host="ours" if self.cli.language_host_dir else "the installation's own",
             ),
             "## Steps",

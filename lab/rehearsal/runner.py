@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,11 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra import stack_files
+from lab import files
+from lab.account.process import Account
 from lab.rehearsal import events as engine_events
 from lab.rehearsal import isolation, program_copy
 from lab.rehearsal.pulumi_cli import PulumiCli
 
 Show = Callable[[str], None]
+
+ROLE = re.compile(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+")
 
 # The settings by which a stack keeps its data: the engine's protection of the file system, AWS's of the cluster.
 PROTECTIONS = ("faststart:storage.protect", "faststart:cluster.deletionProtection")
@@ -62,6 +67,8 @@ class Rehearsal:
         show: gets each line that the engine says, but for those about where the stand-ins were found.
         ambient: the environment that is made safe for the engine.
         real: plugins that are the real ones (see `isolation.Place`).
+        emulated: whether an emulated account stands behind the aws stand-in (lab/account).
+        longest_wait_seconds: how long a resource there is waited for at most; 0 for the program's own time-outs.
     """
 
     stack_file: Path
@@ -71,7 +78,11 @@ class Rehearsal:
     show: Show = print
     ambient: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     real: Mapping[str, Path] = field(default_factory=dict)
+    emulated: bool = False
+    longest_wait_seconds: float = 0
     _closed_port: isolation.ClosedPort | None = field(default=None, init=False, repr=False)
+    _ending: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False, repr=False)
+    _account: Account | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Makes the paths absolute: the engine runs in another folder."""
@@ -98,7 +109,7 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keeps a second rehearsal of the same stack out, and a port closed.
+        """Keeps a second rehearsal of the same stack out, and a port closed; ends the account when it is left.
 
         Raises:
             RefusedError: another one is running.
@@ -111,10 +122,11 @@ class Rehearsal:
                 raise isolation.RefusedError(f"another rehearsal is running in {self.out_dir}") from None
             self._closed_port = isolation.ClosedPort()
             try:
-                yield
+                with contextlib.ExitStack() as self._ending:
+                    yield
             finally:
                 self._closed_port.close()
-                self._closed_port = None
+                self._closed_port = self._account = None
 
     def prepare(self, *, fresh: bool = False) -> None:
         """Copies program and stack file, puts the stand-ins in their place, makes or selects the stack.
@@ -140,6 +152,8 @@ class Rehearsal:
             subprocess.CalledProcessError: the engine would not make the stack.
         """
         self.place.make()
+        if self.emulated and self._account is None:
+            self._account = self._started_account()
         isolation.check_before(self.place, self.environment(), self.ambient)
         self.command("stack", "select", "--create", self.stack)
 
@@ -149,19 +163,36 @@ class Rehearsal:
             raise RuntimeError("only within `with rehearsal.alone():`")
         return isolation.environment(self.place, self.cli, self._closed_port.url, self.ambient)
 
+    @property
+    def account(self) -> Account:
+        """The emulated account, from `prepare` or `select` on."""
+        if self._account is None:
+            raise RuntimeError("only of an emulated account, after `prepare` or `select`")
+        return self._account
+
+    def _started_account(self) -> Account:
+        """The account of the stack file, with the roles that the file names: these stand before a first `up`."""
+        aws = stack_files.read(self.stack_file).aws
+        files.replace(self.place.longest_wait, str(self.longest_wait_seconds))
+        account = self._ending.enter_context(Account(self.place.account, aws.region, *aws.allowed_account_ids[:1]))
+        account.give_roles(ROLE.findall(self.stack_file.read_text(encoding="utf-8")))
+        return account
+
     # ---- the engine
 
     def preview(self, *, expect_no_changes: bool = False) -> Run:
         """What an `up` would do; exit code 7 where it would do something and nothing was expected."""
         return self._run("preview", *(["--expect-no-changes"] if expect_no_changes else []))
 
-    def up(self, *, until: Callable[[str], bool] | None = None) -> Run:
+    def up(self, *, expect_no_changes: bool = False, until: Callable[[str], bool] | None = None) -> Run:
         """Deploys, without a preview of its own: the caller has just shown one.
 
         Args:
+            expect_no_changes: the engine ends with an error where it had something to do.
             until: asked about each line that the engine says; once it is true the engine is interrupted, as by Ctrl-C.
         """
-        return self._run("up", "--yes", "--skip-preview", until=until)
+        expected = ["--expect-no-changes"] if expect_no_changes else []
+        return self._run("up", "--yes", "--skip-preview", *expected, until=until)
 
     def refresh(self, *, expect_no_changes: bool = False) -> Run:
         """Compares the state with what the stand-ins remember."""
@@ -246,13 +277,15 @@ class Rehearsal:
     # ---- after the engine
 
     def standing(self) -> list[str]:
-        """What the stand-ins' cloud holds, as `type id`."""
+        """What stands, as `type id`: in the stand-ins' cloud, of AWS by the account's own lists where there is one."""
+        if self.emulated:
+            return [*self.account.standing(), *standing(self.place.cloud, "kubernetes.json")]
         return standing(self.place.cloud)
 
 
-def standing(cloud: Path) -> list[str]:
+def standing(cloud: Path, names: str = "*.json") -> list[str]:
     """What a stand-in cloud holds, as `type id`."""
     held: list[str] = []
-    for path in sorted(cloud.glob("*.json")):
+    for path in sorted(cloud.glob(names)):
         held += sorted(key.replace("|", " ", 1) for key in json.loads(path.read_text(encoding="utf-8")))
     return held

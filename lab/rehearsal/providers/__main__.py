@@ -28,13 +28,14 @@ def main(arguments: list[str]) -> int:
         )
         return 2
     from lab.provider import tool
-    from lab.rehearsal.providers import aws, eks, kubernetes, protocol
+    from lab.rehearsal.providers import aws, aws_account, eks, kubernetes, protocol
 
-    stand_ins = {kind.package: kind for kind in (aws.Aws, eks.Eks, kubernetes.Kubernetes)}
+    cloud = protocol.Cloud(Path(folder))
+    of_aws = aws_account.AwsInAccount if cloud.account.exists() else aws.Aws
+    stand_ins = {kind.package: kind for kind in (of_aws, eks.Eks, kubernetes.Kubernetes)}
     if name not in stand_ins:
         print(f"no stand-in for {name!r}; there are {', '.join(stand_ins)}", file=sys.stderr)
         return 2
-    cloud = protocol.Cloud(Path(folder))
     stand_in = stand_ins[name](cloud, engine)
     # `make rehearse` has the program's packages alone, and msgpack, in which the provider speaks, is not among them.
     can_speak = importlib.util.find_spec("msgpack") is not None

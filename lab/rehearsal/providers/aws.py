@@ -189,11 +189,15 @@ class Aws(ResourceStandIn):
         for key in [key for key in world if key.split("|", 1)[0] in parts]:
             if wire.plain(world[key]["inputs"]).get(prop) == owner:
                 del world[key]
-        if res.type == CLUSTER:  # the objects in it go with it
-            with self.cloud.open("kubernetes") as objects:
-                for key in [key for key in objects if key.startswith(f"{state['endpoint']}|")]:
-                    del objects[key]
+        if res.type == CLUSTER:
+            self.forget_objects(state["endpoint"])
         return True
+
+    def forget_objects(self, endpoint: str) -> None:
+        """The objects in a cluster go with it."""
+        with self.cloud.open("kubernetes") as objects:
+            for key in [key for key in objects if key.startswith(f"{endpoint}|")]:
+                del objects[key]
 
     def look_up(self, token: str, args: dict[str, Any]) -> dict[str, Any]:
         """What pulumi-eks asks, and what programs ask of their own account."""

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2_grpc, status_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 
 from lab import files
@@ -40,6 +40,20 @@ World = dict[str, dict[str, Any]]
 
 class RefusedError(Exception):
     """What a service would answer instead of doing what it was asked. Its text reaches the user."""
+
+
+class HalfMadeError(RefusedError):
+    """A resource stands although its creation or change failed: the engine keeps it, with the text as its fault.
+
+    Attributes:
+        id: its id.
+        state: what is known of it, in wire form.
+    """
+
+    def __init__(self, text: str, rid: str, state: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.id = rid
+        self.state = state
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,22 @@ class Cloud:
         """The file that names the provider which checks and plans the resources of AWS; there is none without one."""
         return self.folder / "judge"
 
+    @property
+    def account(self) -> Path:
+        """The folder of the emulated account; there is none where the cloud is this folder's files alone."""
+        return self.folder / "account"
+
+    @property
+    def account_endpoint(self) -> Path:
+        """The file that says where the emulated account answers, while it does."""
+        return self.account / "endpoint"
+
+    @property
+    def longest_wait(self) -> float:
+        """How many seconds a resource of the emulated account is waited for at most; 0 where nothing limits it."""
+        path = self.folder / "longest-wait"
+        return float(path.read_text(encoding="utf-8")) if path.exists() else 0
+
     def look(self, package: str) -> World:
         """The world of one package as it is now, to look at only. Needs no lock: the file is replaced, not written."""
         path = self.folder / f"{package}.json"
@@ -136,6 +166,8 @@ def _answering(package: str, call: str, method: Callable[[Any], Any]) -> Callabl
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return method(request)
+        except HalfMadeError as half:
+            return context.abort_with_status(_half_made(f"stand-in for {package}: {half}", half))
         except RefusedError as refused:
             code, text = grpc.StatusCode.FAILED_PRECONDITION, f"stand-in for {package}: {refused}"
         except grpc.RpcError as error:  # from the engine, while a component registers its children
@@ -151,6 +183,23 @@ def _answering(package: str, call: str, method: Callable[[Any], Any]) -> Callabl
         return context.abort(code, text)
 
     return answer
+
+
+class _Status(grpc.Status):
+    """A status with details, which gRPC has no class for."""
+
+    def __init__(self, status: status_pb2.Status) -> None:
+        self.code = grpc.StatusCode.UNKNOWN
+        self.details = status.message
+        self.trailing_metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+def _half_made(text: str, half: HalfMadeError) -> grpc.Status:
+    """As pulumi-terraform-bridge says it: pkg/tfbridge/provider.go, initializationError."""
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
+    detail = pb.ErrorResourceInitFailed(id=half.id, properties=wire.to_struct(half.state), reasons=[text])
+    status.details.add().Pack(detail)
+    return _Status(status)
 
 
 class StandIn:
@@ -356,12 +405,12 @@ class ResourceStandIn(StandIn, abc.ABC):
     def _create(self, request: pb.CreateRequest) -> pb.CreateResponse:
         res, inputs = Resource(request.urn), wire.from_struct(request.properties)
         if request.preview:
-            known = _shown(inputs) | self.planned(res, wire.plain(inputs))
+            known = shown(inputs) | self.planned(res, wire.plain(inputs))
             wire.seal(known, inputs)
             return pb.CreateResponse(properties=wire.to_struct(known))
         with self.cloud.open(self.package) as world:
             rid, more = self.create(world, res, wire.plain(inputs))
-            state = wire.carried(more, {}, _shown(inputs))
+            state = wire.carried(more, {}, shown(inputs))
             wire.seal(state, inputs)
             world[self.key(res, rid)] = {"urn": res.urn, "inputs": inputs, "state": state, **self.notes(res)}
         return pb.CreateResponse(id=rid, properties=wire.to_struct(state))
@@ -379,7 +428,7 @@ class ResourceStandIn(StandIn, abc.ABC):
         olds, old_inputs = wire.from_struct(request.olds), wire.from_struct(request.old_inputs)
         old, new = wire.plain(old_inputs), wire.plain(news)
         if request.preview:
-            state = wire.carried(olds, _shown(old_inputs), _shown(news))
+            state = wire.carried(olds, shown(old_inputs), shown(news))
             self.plan_update(res, old, new, state)
             wire.seal(state, news)
             return pb.UpdateResponse(properties=wire.to_struct(state))
@@ -388,7 +437,7 @@ class ResourceStandIn(StandIn, abc.ABC):
             found = world.get(self.key(res, request.id))
             if found is None:
                 raise RefusedError(f"{res.type} {request.id} is not there (any more): try `pulumi refresh`")
-            state = wire.carried(found["state"], _shown(old_inputs), _shown(news))
+            state = wire.carried(found["state"], shown(old_inputs), shown(news))
             self.update(world, res, old, new, state)
             wire.seal(state, news)
             world[self.key(res, request.id)] = {**found, "inputs": news, "state": state}
@@ -404,7 +453,7 @@ class ResourceStandIn(StandIn, abc.ABC):
         return empty_pb2.Empty()
 
 
-def _shown(inputs: dict[str, Any]) -> dict[str, Any]:
+def shown(inputs: dict[str, Any]) -> dict[str, Any]:
     """Inputs as outputs: without the notes that Check leaves in them."""
     return {name: value for name, value in inputs.items() if not name.startswith("__")}
 

@@ -82,6 +82,14 @@ def _secret_texts(value: Any, *, inside: bool = False) -> Iterator[str]:
         yield value
 
 
+def has_secret(value: Any) -> bool:
+    """Whether anything in a value in wire form is kept secret."""
+    if _sig(value) == SECRET:
+        return True
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(has_secret(part) for part in parts)
+
+
 def seal(state: dict[str, Any], inputs: dict[str, Any]) -> None:
     """Makes secret, in `state`, what a cloud made of secret inputs (`tagsAll` of `tags`)."""
     texts = {*_secret_texts(inputs)}

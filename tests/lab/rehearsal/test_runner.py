@@ -780,7 +780,7 @@ def test_without_a_cli_the_exit_code_is_three(
 
     monkeypatch.setattr(command_line, "find_or_install", none)
 
-    assert rehearse("up", "dev") == command_line.NO_CLI
+    assert rehearse("up", "dev") == command_line.MISSING
     assert "none could be got" in capsys.readouterr().out
 
 
