@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return USAGE
     ruff = [str(Path(sys.executable).parent / "ruff")]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "not engine and not processes", "-n", "2"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "not engine and not processes and not long", "-n", "2"]
     for command, paths in (([*ruff, "format", "--check"], files), ([*ruff, "check"], files), (pytest, tests)):
         if paths and (code := subprocess.run([*command, *sorted(paths)], cwd=ROOT, check=False).returncode):
             return code

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -184,15 +184,24 @@ class Rehearsal:
         """What an `up` would do; exit code 7 where it would do something and nothing was expected."""
         return self._run("preview", *(["--expect-no-changes"] if expect_no_changes else []))
 
-    def up(self, *, expect_no_changes: bool = False, until: Callable[[str], bool] | None = None) -> Run:
+    def up(
+        self,
+        *,
+        expect_no_changes: bool = False,
+        replace: Sequence[str] = (),
+        until: Callable[[str], bool] | None = None,
+    ) -> Run:
         """Deploys, without a preview of its own: the caller has just shown one.
 
         Args:
             expect_no_changes: the engine ends with an error where it had something to do.
+            replace: URNs of what is made anew although nothing asks for it.
             until: asked about each line that the engine says; once it is true the engine is interrupted, as by Ctrl-C.
         """
-        expected = ["--expect-no-changes"] if expect_no_changes else []
-        return self._run("up", "--yes", "--skip-preview", *expected, until=until)
+        options = ["--expect-no-changes"] if expect_no_changes else []
+        for urn in replace:
+            options += ["--replace", urn]
+        return self._run("up", "--yes", "--skip-preview", *options, until=until)
 
     def refresh(self, *, expect_no_changes: bool = False) -> Run:
         """Compares the state with what the stand-ins remember."""

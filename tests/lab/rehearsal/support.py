@@ -136,6 +136,13 @@ def serving(package: str, folder: Path, provider: Path | None = None) -> Iterato
     stand_in = KINDS[package](protocol.Cloud(folder))
     if isinstance(stand_in, aws.Aws):
         stand_in.provider = provider
+    with served(stand_in) as client:
+        yield client
+
+
+@contextmanager
+def served(stand_in: protocol.StandIn) -> Iterator[Client]:
+    """A stand-in on loopback."""
     server, port = protocol.serve(stand_in)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield Client(provider_pb2_grpc.ResourceProviderStub(channel))
