@@ -73,7 +73,7 @@ check: .venv/dev ## Format, lint, types, units and every recorded stack: the inn
 	@$(BIN)/ruff check .
 	@echo "== types, and at the same time the tests without the engine"
 	@types=$$(mktemp); $(BIN)/basedpyright --level error > "$$types" & \
-	code=0; $(BIN)/python -m pytest -q -m "not engine and not processes" -n auto --maxprocesses 8 --dist loadfile || code=$$?; \
+	code=0; $(BIN)/python -m pytest -q -m "not engine and not processes and not long" -n auto --maxprocesses 8 --dist loadfile || code=$$?; \
 	wait $$! || code=$$?; cat "$$types"; rm -f "$$types"; exit $$code
 
 .PHONY: quick
@@ -88,6 +88,16 @@ test: check ## The gate: check, the copier under faults, then every stack rehear
 	@$(BIN)/python -m lab.rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
 	@echo "== tests on the real engine"
 	@$(BIN)/python -m pytest -q -m engine
+
+.PHONY: failures
+failures: .venv/dev ## Fail deployments as AWS does, into an emulated account, and hold docs/failures.md's table; 25 minutes
+	@$(BIN)/python -m lab.rehearsal.pulumi_cli && $(BIN)/python -m lab.provider.tool
+	@$(BIN)/python -m pytest -q -m long tests/lab/rehearsal/engine/test_failures.py
+
+.PHONY: changes
+changes: .venv/dev ## Change every stack in seven ways in an emulated account: made, found again, destroyed; 35 minutes
+	@$(BIN)/python -m lab.rehearsal.pulumi_cli && $(BIN)/python -m lab.provider.tool
+	@$(BIN)/python -m pytest -q -m long tests/lab/rehearsal/engine/test_changes.py
 
 .PHONY: bench
 bench: .venv/runtime ## Measure preload against other tools, an hour and more, as root; ROWS="verify ..." measures some
@@ -123,7 +133,7 @@ remove-revision: .venv/runtime ## Say whether REVISION of MODEL may go from STAC
 
 .PHONY: golden
 golden: .venv/dev ## Write the golden files again: user data, URNs, what an upgrade changes; read the difference before you commit it
-	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine" tests/infra/test_user_data.py tests/program/test_urns.py
+	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m "not engine and not long" tests/infra/test_user_data.py tests/program/test_urns.py
 	@FASTSTART_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m engine tests/lab/rehearsal/engine/test_released.py
 
 .PHONY: release

@@ -180,7 +180,8 @@ def add_on(
         resolve_conflicts_on_create="OVERWRITE",
         resolve_conflicts_on_update="OVERWRITE",
         pod_identity_associations=[pod_identity] if pod_identity else None,
-        opts=opts,
+        # A cluster has an add-on once: a new one cannot stand beside the old one.
+        opts=opts.merge(pulumi.ResourceOptions(delete_before_replace=True)),
     )
 
 
