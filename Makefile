@@ -89,15 +89,10 @@ test: check ## The gate: check, the copier under faults, then every stack rehear
 	@echo "== tests on the real engine"
 	@$(BIN)/python -m pytest -q -m engine
 
-.PHONY: failures
-failures: .venv/dev ## Fail deployments as AWS does, into an emulated account, and hold docs/failures.md's table; 25 minutes
+.PHONY: account
+account: .venv/dev ## Fail and change stacks in an emulated account as AWS and people do, an hour; ONLY=failures or changes
 	@$(BIN)/python -m lab.rehearsal.pulumi_cli && $(BIN)/python -m lab.provider.tool
-	@$(BIN)/python -m pytest -q -m long tests/lab/rehearsal/engine/test_failures.py
-
-.PHONY: changes
-changes: .venv/dev ## Change every stack in seven ways in an emulated account: made, found again, destroyed; 35 minutes
-	@$(BIN)/python -m lab.rehearsal.pulumi_cli && $(BIN)/python -m lab.provider.tool
-	@$(BIN)/python -m pytest -q -m long tests/lab/rehearsal/engine/test_changes.py
+	@$(BIN)/python -m pytest -q -m long $(if $(ONLY),tests/lab/rehearsal/engine/test_$(ONLY).py,tests/lab/rehearsal/engine)
 
 .PHONY: bench
 bench: .venv/runtime ## Measure preload against other tools, an hour and more, as root; ROWS="verify ..." measures some
