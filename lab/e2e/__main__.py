@@ -5,13 +5,14 @@ import dataclasses
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from infra import stack_files
-from lab import ROOT
+from lab import ROOT, failures
 from lab.e2e import sources, tiny_model, vllm_environment
 from lab.e2e.cases import Cases
 from lab.e2e.control_plane import EndToEnd, expected_answers
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns:
         0 all holds; 1 something does not; 2 no such stack; 3 a tool, vLLM or the kernel's namespaces are not to be had;
-        4 refused, because an account might be reached.
+        4 refused, because an account might be reached; 128 + N ended by signal N.
     """
     parser = argparse.ArgumentParser(prog="python -m lab.e2e", description=__doc__)
     parser.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
@@ -109,8 +110,8 @@ def main(arguments: Sequence[str]) -> int:
     except (SandboxError, ToolMissingError) as missing:
         say(str(missing))
         return MISSING
-    except (WrongError, ControlPlaneError) as error:
-        say(str(error))
+    except (WrongError, ControlPlaneError, subprocess.CalledProcessError) as error:
+        say(failures.words(error) if isinstance(error, subprocess.CalledProcessError) else str(error))
         say(f"the logs of all containers: {out.relative_to(ROOT)}/**/containers/*/log")
         return FAILED
     except RefusedError as error:
@@ -121,5 +122,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda number, _: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

@@ -2,13 +2,14 @@
 
 import argparse
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from infra import stack_files
-from lab import ROOT
+from lab import ROOT, failures
 from lab.kube import tools
 from lab.kube.cluster_state import WrongError
 from lab.kube.control_plane import ControlPlaneError
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns:
         0 all holds; 1 something does not; 2 no such stack; 3 a tool is not to be had; 4 refused, because an account
-        might be reached.
+        might be reached; 128 + N ended by signal N.
     """
     parser = argparse.ArgumentParser(prog="python -m lab.kube", description=__doc__)
     parser.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
@@ -54,11 +55,11 @@ def main(arguments: Sequence[str]) -> int:
     say(f"of {options.stack}: Kubernetes {found.kubernetes_version} is real; AWS and the nodes are stood in for")
     show = (lambda line: print(f"    {line}", flush=True)) if options.show else (lambda _: None)
     charts = options.charts.absolute() if options.charts else None
-    scenario = Scenario(stack_file, out, cli, found, say, show, charts, short=options.short)
     try:
+        scenario = Scenario(stack_file, out, cli, found, say, show, charts, short=options.short)
         scenario.run()
-    except (WrongError, ControlPlaneError) as error:
-        say(str(error))
+    except (WrongError, ControlPlaneError, subprocess.CalledProcessError) as error:
+        say(failures.words(error) if isinstance(error, subprocess.CalledProcessError) else str(error))
         say(f"what stood at that moment: {out / FAILURE}; the logs: {out / 'control-plane'}")
         return FAILED
     except RefusedError as error:
@@ -70,5 +71,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda number, _: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

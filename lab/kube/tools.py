@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from lab import TOOLS
+from lab import TOOLS, failures
 from lab.kube import pruned_sdk
 from lab.rehearsal.toolbox import Say, Toolbox, ToolMissingError, in_module_file, run_with_progress
 
@@ -161,7 +161,7 @@ def _take_out(packages: Path, target: Path) -> None:
 
 
 def main() -> int:
-    """`python -m lab.kube.tools`: gets everything; exit code 3 where something is not to be had."""
+    """`python -m lab.kube.tools`: gets everything; exit code 3 where something is not to be had, 1 where it fails."""
     started = time.monotonic()
     try:
         tools = get(lambda text: print(text, flush=True))
@@ -170,7 +170,11 @@ def main() -> int:
         return EXIT_MISSING
     for path in (*(tools.path(name) for name in (*SERVERS, *CLIENTS)), tools.provider):
         print(path)
-    said = subprocess.run([tools.path("kube-apiserver"), "--version"], capture_output=True, text=True, check=True)
+    try:
+        said = subprocess.run([tools.path("kube-apiserver"), "--version"], capture_output=True, text=True, check=True)
+    except subprocess.CalledProcessError as failed:
+        print(failures.words(failed), file=sys.stderr)
+        return 1
     print(f"{said.stdout.strip()}, provider {tools.provider_version}; {time.monotonic() - started:.0f} s")
     return 0
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from typing import Any
 import yaml
 
 from infra import stack_files
-from lab import ROOT
+from lab import ROOT, failures
 from lab.provider import tool
 from lab.provider.mapping import Failure
 from lab.provider.mapping import Path as Steps
@@ -181,7 +182,11 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compares two stack files; 0, 1 where one cannot be deployed, 2 no such file, 3 a tool is not to be had."""
+    """Compares two stack files.
+
+    Returns:
+        0; 1 one cannot be deployed; 2 no such file; 3 a tool is not to be had; 128 + N ended by signal N.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m lab.provider.changes", description=(__doc__ or "").partition("\n")[0]
     )
@@ -205,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return FAILED
     except subprocess.CalledProcessError as failed:
-        _say(f"`{' '.join(map(str, failed.cmd))}`: {failed.stderr}")
+        _say(failures.words(failed))
         return FAILED
     print(json.dumps([dataclasses.asdict(one) for one in found], indent=1) if options.json else _table(found))
     return 0
@@ -216,4 +221,6 @@ def _table(found: Sequence[Change]) -> str:
 
 
 if __name__ == "__main__":
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from infra import stack_files
-from lab import ROOT
+from lab import ROOT, failures
 from lab.account.process import AccountError
 from lab.provider import tool
 from lab.rehearsal import events, isolation, manifests
@@ -23,7 +24,7 @@ from lab.rehearsal.toolbox import ToolMissingError
 Result = TypeVar("Result")
 
 
-USAGE, MISSING, REFUSED = 2, EXIT_MISSING, 4
+USAGE, MISSING, REFUSED, INTERRUPTED = 2, EXIT_MISSING, 4, 130
 
 HOW_TO_GO_ON = (
     "to go on: set `storage.protect: false` (and `cluster.deletionProtection: false`) in the stack file, "
@@ -209,7 +210,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Runs a command; its exit code.
 
     0 done; 2 no such stack or nothing to destroy; 3 a tool could not be got; 4 refused, because an account might be
-    reached; else the engine's own, or 1 where something still stands after a destroy.
+    reached; 130 interrupted outside the engine; else the engine's own (128 + N where signal N ended it), or 1 where
+    something still stands after a destroy.
     """
     options = parser().parse_args(arguments)
     try:
@@ -239,9 +241,13 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         say(str(refused))
         return REFUSED
     except subprocess.CalledProcessError as failed:
-        say(f"`pulumi {' '.join(failed.cmd[1:-3])}` ended with exit code {failed.returncode}:\n{failed.stderr}")
-        return failed.returncode
+        say(failures.words(failed))
+        return failures.code(failed)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -10,6 +10,8 @@ import argparse
 import json
 import lzma
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,9 +21,10 @@ from typing import NamedTuple
 import yaml
 
 from infra import stack_files
-from lab import ROOT
+from lab import ROOT, failures
 from lab.rehearsal.events import Step
-from lab.rehearsal.pulumi_cli import find_or_install
+from lab.rehearsal.isolation import RefusedError
+from lab.rehearsal.pulumi_cli import EXIT_MISSING, CliMissingError, find_or_install
 from lab.rehearsal.runner import Rehearsal
 
 FOLDER = Path(__file__).with_name("released")
@@ -30,6 +33,7 @@ FOLDER = Path(__file__).with_name("released")
 _PROVENANCE = ("created", "modified", "sourcePosition", "stackTrace")
 
 UNEXPLAINED = "?"
+REFUSED = 4
 
 
 class Change(NamedTuple):
@@ -145,13 +149,8 @@ def entries(changelog: str, since: str) -> Mapping[str, str]:
     return {text.removeprefix("**").partition(".**")[0]: text for text in texts if text.startswith("**")}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def keep_all(version: str) -> int:
     """Keeps the state of every stack as a version's; the exit code is the engine's where it fails."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.rehearsal.release", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("version", metavar="VERSION", help="the version that is being released, like 0.2.0")
-    version = parser.parse_args(arguments).version
     cli = find_or_install()
     for stack, file in stack_files.every().items():
         rehearsal = Rehearsal(file, ROOT, ROOT / "build" / "released" / stack, cli, lambda _: None)
@@ -165,5 +164,31 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line.
+
+    Returns:
+        0; 3 no Pulumi CLI could be got; 4 refused, because an account might be reached; 128 + N ended by signal N; else
+        the engine's own.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.rehearsal.release", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("version", metavar="VERSION", help="the version that is being released, like 0.2.0")
+    try:
+        return keep_all(parser.parse_args(arguments).version)
+    except CliMissingError as missing:
+        print(missing)
+        return EXIT_MISSING
+    except RefusedError as refused:
+        print(refused)
+        return REFUSED
+    except subprocess.CalledProcessError as failed:
+        print(failures.words(failed))
+        return failures.code(failed)
+
+
 if __name__ == "__main__":
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda number, _: sys.exit(128 + number))
     sys.exit(main())
