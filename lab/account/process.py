@@ -48,7 +48,10 @@ class Account:
         command = [sys.executable, "-m", "lab.account", str(self.folder.absolute()), "--account", self.account]
         # Nothing of AWS' own variables may reach moto.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_"))}
-        process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
+        # Ctrl-C is for who uses the account, and ends it when done.
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         self._process, self.pid = process, process.pid
         self.endpoint = self._read_endpoint(process)
         try:

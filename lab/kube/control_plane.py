@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,12 +23,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from lab import starter
 from lab.kube.tools import KubeTools
 
 START_SECONDS = 90
 END_SECONDS = 5
-# Asks for SIGTERM when who started it is gone (prctl(2), PR_SET_PDEATHSIG), and becomes the program.
-_STARTER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
 _LAST_LINES = 12
 _DAYS = 30
 
@@ -160,7 +158,7 @@ class ControlPlane:
     def _run(self, name: str, *arguments: str | Path) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-S", "-c", _STARTER, self.tools.path(name), *arguments],
+                starter.bound([self.tools.path(name), *arguments], signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -28,7 +28,7 @@ from lab.kube.steps import Done, Say, Steps
 from lab.kube.tools import KubeTools
 from lab.rehearsal.pulumi_cli import PulumiCli
 from lab.rehearsal.report import summary
-from lab.rehearsal.runner import Rehearsal, Run
+from lab.rehearsal.runner import Rehearsal, Run, once
 
 CHARTS = Path(__file__).parent / "charts"
 
@@ -326,7 +326,7 @@ class Scenario(Steps):
         return run
 
     def _up(self, until: Callable[[str], bool] | None = None) -> Run:
-        run = self.rehearsal.up(until=lambda line: bool(self.kubelets.errors or (until and until(line))))
+        run = self.rehearsal.up(signals=once(lambda line: bool(self.kubelets.errors or (until and until(line)))))
         with (self.out_dir / UP).open("a", encoding="utf-8") as log:
             log.write(run.text)
         self.plane.check()
@@ -353,6 +353,9 @@ class Scenario(Steps):
 
             try:
                 state.eventually(hanging, 90)
+            except (KeyboardInterrupt, SystemExit):
+                self.rehearsal.interrupt()
+                raise
             finally:
                 for pod in self.pods(server):
                     meta = pod["metadata"]

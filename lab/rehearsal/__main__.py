@@ -110,7 +110,8 @@ def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, fresh:
 
         deployed = steps("up", "pulumi up", rehearsal.up)
         (out / "up.txt").write_text(deployed.text, encoding="utf-8")
-        (rehearsal.place.work / "up.jsonl").replace(out / "events.jsonl")
+        if (log := rehearsal.place.work / "up.jsonl").exists():  # not where the engine refused to begin
+            log.replace(out / "events.jsonl")
         if not ended(rehearsal, deployed, "the up", shown=shown):
             return deployed.code
 

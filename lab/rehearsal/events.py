@@ -42,10 +42,11 @@ class Step(NamedTuple):
 
 
 def read(path: Path) -> list[Event]:
-    """The events of a log; none where the engine made no log."""
+    """The events of a log; none where the engine made no log. Of an engine that was killed the last one may be torn."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    *whole, _ = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [json.loads(line) for line in whole if line.strip()]
 
 
 def order(events: Iterable[Event]) -> list[Step]:

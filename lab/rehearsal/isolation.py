@@ -16,12 +16,13 @@ from pathlib import Path
 
 import yaml
 
+from lab import starter
 from lab.rehearsal import events as engine_events
 from lab.rehearsal import language_host
 from lab.rehearsal.pulumi_cli import PulumiCli
 
 STAND_INS = ("aws", "eks", "kubernetes")
-CLOUD = "FASTSTART_REHEARSAL_CLOUD"
+CLOUD, ENGINE = "FASTSTART_REHEARSAL_CLOUD", "FASTSTART_REHEARSAL_ENGINE"
 PASSPHRASE = "rehearsal"  # noqa: S105 -- encrypts stand-ins' values in a throw-away state
 
 # Set, each of these would take the choice of plugins out of our hands.
@@ -113,11 +114,13 @@ class Place:
 
     def _wrapper(self, name: str) -> str:
         if name in self.real:
-            return f'#!/bin/sh\nexec {self.runs(name)} "$@"\n'
+            *start, _ = starter.bound([self.real[name]], owner="$PPID")
+            started = " ".join('"$PPID"' if word == "$PPID" else _quoted(word) for word in start)
+            return f'#!/bin/sh\nexec {started} {self.runs(name)} "$@"\n'
         return (
             "#!/bin/sh\n"
             f"# Stands in for the {name} plugin: {self.root}/lab/rehearsal/README.md\n"
-            f"PYTHONPATH={_quoted(self.root)} {CLOUD}={_quoted(self.cloud)} \\\n"
+            f"PYTHONPATH={_quoted(self.root)} {CLOUD}={_quoted(self.cloud)} {ENGINE}=$PPID \\\n"
             f'exec {_quoted(sys.executable)} {self.runs(name)} {name} "$@"\n'
         )
 

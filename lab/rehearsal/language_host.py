@@ -15,6 +15,7 @@ import os
 import queue
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from pathlib import Path
 NAME = "pulumi-language-python"
 PYTHON = "FASTSTART_REHEARSAL_PYTHON"
 FILE = "FASTSTART_REHEARSAL_LANGUAGE_HOST"
+_OWNER_CHECK_SECONDS = 1
 
 # -P: this file's folder must not become the place where the program's imports are looked up first.
 WRAPPER = f"""#!/bin/sh
@@ -54,8 +56,24 @@ def variables() -> dict[str, str]:
     return {PYTHON: sys.executable, FILE: str(Path(__file__).absolute())}
 
 
-def serve(engine: str) -> None:
-    """Serves the engine at this address until it says stop."""
+plugins: list[subprocess.Popen[bytes]] = []
+"""What was started at the engine's wish."""
+
+
+def end() -> None:
+    """Ends this process at once, and what it has started; the program may be in the middle of anything."""
+    for plugin in plugins:
+        plugin.kill()
+    os._exit(0)
+
+
+def serve(engine: str, owner: int) -> None:
+    """Serves the engine at this address until it says stop, or is gone.
+
+    Args:
+        engine: the address; empty if there is none yet.
+        owner: the engine's process.
+    """
     import grpc
     from google.protobuf import empty_pb2
     from pulumi import RunError
@@ -113,6 +131,7 @@ def serve(engine: str) -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
+            plugins.append(process)
             context.add_callback(process.terminate)
             said: queue.SimpleQueue[language_pb2.RunPluginResponse | None] = queue.SimpleQueue()
 
@@ -137,7 +156,9 @@ def serve(engine: str) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)  # the engine reads the first line
-    server.wait_for_termination()
+    while server.wait_for_termination(_OWNER_CHECK_SECONDS) and os.getppid() == owner:  # True: the time is up
+        pass
+    end()
 
 
 def shown(fault: BaseException, folder: Path) -> str:
@@ -148,14 +169,27 @@ def shown(fault: BaseException, folder: Path) -> str:
     return "".join(traceback.format_exception(fault.with_traceback(frame or fault.__traceback__)))
 
 
+def is_there(address: str) -> bool:
+    """Whether somebody listens at this address of loopback."""
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port))).close()
+    except OSError:
+        return False
+    return True
+
+
 def main() -> None:
     """As the engine starts it: its own address is the last argument."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(0))  # how the engine ends its plugins
+    owner = os.getppid()
+    signal.signal(signal.SIGINT, lambda *_: end())  # how the engine ends its plugins
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what the program prints is shown line by line
     last = sys.argv[-1]
-    serve(last if ":" in last else "")
+    engine = last if ":" in last else ""
+    if not engine or is_there(engine):  # if not, `owner` is who took the place of an engine that is gone
+        serve(engine, owner)
 
 
 if __name__ == "__main__":

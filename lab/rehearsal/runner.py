@@ -14,13 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra import stack_files
-from lab import files
+from lab import files, starter
 from lab.account.process import Account
 from lab.rehearsal import events as engine_events
 from lab.rehearsal import isolation, program_copy
 from lab.rehearsal.pulumi_cli import PulumiCli
 
 Show = Callable[[str], None]
+Signals = Callable[[str], signal.Signals | None]
+"""Asked about each line that the engine says: the signal that the engine gets now."""
+
+# The engine ends in order at the first one, and at once at the second, which leaves pending operations.
+_PATIENCE = (signal.SIGINT, signal.SIGINT, signal.SIGKILL)
 
 ROLE = re.compile(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+")
 
@@ -28,12 +33,18 @@ ROLE = re.compile(r"arn:aws:iam::\d{12}:role/[\w+=,.@/-]+")
 PROTECTIONS = ("faststart:storage.protect", "faststart:cluster.deletionProtection")
 
 
+def once(asked: Callable[[str], bool]) -> Signals:
+    """Interrupts the engine, as Ctrl-C does, at the first line of which this is true."""
+    left = [signal.SIGINT]
+    return lambda line: left.pop() if left and asked(line) else None
+
+
 @dataclass(frozen=True)
 class Run:
     """One command of the engine, ended.
 
     Attributes:
-        code: its exit code; 7 where changes were not expected.
+        code: its exit code; 7 where changes were not expected, 128 + N where signal N ended it.
         text: all that it said, as it said it.
         events: its own log.
         seconds: how long it took.
@@ -83,6 +94,7 @@ class Rehearsal:
     _closed_port: isolation.ClosedPort | None = field(default=None, init=False, repr=False)
     _ending: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False, repr=False)
     _account: Account | None = field(default=None, init=False, repr=False)
+    _engine: subprocess.Popen[str] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Makes the paths absolute: the engine runs in another folder."""
@@ -152,9 +164,9 @@ class Rehearsal:
             subprocess.CalledProcessError: the engine would not make the stack.
         """
         self.place.make()
+        isolation.check_before(self.place, self.environment(), self.ambient)
         if self.emulated and self._account is None:
             self._account = self._started_account()
-        isolation.check_before(self.place, self.environment(), self.ambient)
         self.command("stack", "select", "--create", self.stack)
 
     def environment(self) -> dict[str, str]:
@@ -185,41 +197,42 @@ class Rehearsal:
         return self._run("preview", *(["--expect-no-changes"] if expect_no_changes else []))
 
     def up(
-        self,
-        *,
-        expect_no_changes: bool = False,
-        replace: Sequence[str] = (),
-        until: Callable[[str], bool] | None = None,
+        self, *, expect_no_changes: bool = False, replace: Sequence[str] = (), signals: Signals | None = None
     ) -> Run:
         """Deploys, without a preview of its own: the caller has just shown one.
 
         Args:
             expect_no_changes: the engine ends with an error where it had something to do.
             replace: URNs of what is made anew although nothing asks for it.
-            until: asked about each line that the engine says; once it is true the engine is interrupted, as by Ctrl-C.
+            signals: how the engine is disturbed.
         """
         options = ["--expect-no-changes"] if expect_no_changes else []
         for urn in replace:
             options += ["--replace", urn]
-        return self._run("up", "--yes", "--skip-preview", *options, until=until)
+        return self._run("up", "--yes", "--skip-preview", *options, signals=signals)
 
     def refresh(self, *, expect_no_changes: bool = False) -> Run:
         """Compares the state with what the stand-ins remember."""
         return self._run("refresh", "--yes", "--skip-preview", *(["--expect-no-changes"] if expect_no_changes else []))
 
-    def destroy(self) -> Run:
+    def destroy(self, *, signals: Signals | None = None) -> Run:
         """Deletes everything.
 
         With the engine's own preview, always: without it `destroy` finds a protected resource only when it comes to it,
         with others deleted by then.
         """
-        return self._run("destroy", "--yes")
+        return self._run("destroy", "--yes", signals=signals)
 
     def unprotect(self) -> Run:
         """Takes the protection off as on a real account: both settings in the (copied) stack file, and an `up`."""
         for key in PROTECTIONS:
             self.command("config", "set", "--path", key, "false", "--type", "bool")
         return self.up()
+
+    def interrupt(self) -> None:
+        """Lets a command of the engine that runs in another thread end in order."""
+        if engine := self._engine:
+            engine.send_signal(signal.SIGINT)
 
     def export(self) -> str:
         """The engine's own export of the state, JSON; secrets in it are encrypted."""
@@ -242,14 +255,22 @@ class Rehearsal:
         )
         return done.stdout
 
-    def _run(self, operation: str, *options: str, until: Callable[[str], bool] | None = None) -> Run:
+    def _run(self, operation: str, *options: str, signals: Signals | None = None) -> Run:
         log = self.place.work / f"{operation}.jsonl"
         log.unlink(missing_ok=True)
         command = [self.cli.path, operation, *options, "--non-interactive", "--color", "never", "--event-log", log]
         started = time.monotonic()
         lines: list[str] = []
+
+        def told(line: str) -> None:
+            lines.append(line)
+            if not self.is_about_stand_ins(line):
+                self.show(line.rstrip("\n"))
+            if signals and (number := signals(line)):
+                engine.send_signal(number)
+
         with subprocess.Popen(
-            [*command, "--stack", self.stack],
+            starter.bound([*command, "--stack", self.stack]),
             cwd=self.place.program,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -257,26 +278,44 @@ class Rehearsal:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-        ) as process:
-            assert process.stdout is not None
-            while True:
-                try:
-                    for line in process.stdout:
-                        lines.append(line)
-                        if not self.is_about_stand_ins(line):
-                            self.show(line.rstrip("\n"))
-                        if until and until(line):
-                            process.send_signal(signal.SIGINT)
-                            until = None
-                    code = process.wait()
-                    break
-                except KeyboardInterrupt:
-                    # The engine got it too and ends in order; leaving now would tear its state.
-                    self.show("interrupted: waiting for the engine to end")
-        run = Run(code, "".join(lines), engine_events.read(log), time.monotonic() - started)
+            start_new_session=True,  # Ctrl-C is for this process, which hands it on
+        ) as engine:
+            self._engine = engine
+            try:
+                code = self._follow(engine, told)
+            finally:
+                self._engine = None
+        run = Run(
+            code if code >= 0 else 128 - code, "".join(lines), engine_events.read(log), time.monotonic() - started
+        )
         if code == 0 and operation in {"preview", "up"}:
             isolation.check_after(self.place, run.events)
         return run
+
+    def _follow(self, engine: subprocess.Popen[str], told: Show) -> int:
+        """Hands on what the engine says until it ends; its exit code, negative where a signal ended it.
+
+        Whatever interrupts this process interrupts the engine, and is raised once that has ended. Ctrl-C is not raised
+        where the engine's exit code tells of it.
+        """
+        assert engine.stdout is not None
+        causes: list[BaseException] = []
+        while True:
+            try:
+                for line in engine.stdout:
+                    if not causes or isinstance(causes[-1], KeyboardInterrupt):
+                        told(line)
+                code = engine.wait()
+                break
+            except BaseException as cause:  # noqa: BLE001 -- raised below
+                engine.send_signal(_PATIENCE[min(len(causes), len(_PATIENCE) - 1)])
+                causes.append(cause)
+                if isinstance(cause, KeyboardInterrupt):
+                    self.show("interrupted: waiting for the engine to end; once more ends it at once")
+        for cause in causes:
+            if code == 0 or not isinstance(cause, KeyboardInterrupt):
+                raise cause
+        return code
 
     def is_about_stand_ins(self, line: str) -> bool:
         """Whether a line is the engine's unavoidable warning that it took a stand-in of ours from PATH."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 FOLDER = "FASTSTART_REHEARSAL_CLOUD"
+ENGINE = "FASTSTART_REHEARSAL_ENGINE"  # its process, known before it may be gone
 _PARENT_CHECK_SECONDS = 1
 
 
@@ -17,7 +18,7 @@ def main(arguments: list[str]) -> int:
     """Serves until told to stop."""
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, lambda *_: os._exit(0))
-    parent = os.getppid()
+    parent = int(os.environ.get(ENGINE) or os.getppid())
     name, engine = (*arguments, "", "")[:2]
     folder = os.environ.get(FOLDER)
     if not folder:
@@ -44,10 +45,9 @@ def main(arguments: list[str]) -> int:
         cloud.judge.write_text(f"{tool.NAME} {found.version}", encoding="utf-8")
     server, port = protocol.serve(stand_in)
     print(port, flush=True)
-    while server.wait_for_termination(_PARENT_CHECK_SECONDS):  # True: the time is up, the server still runs
-        if os.getppid() != parent:
-            break
-    return 0
+    while server.wait_for_termination(_PARENT_CHECK_SECONDS) and os.getppid() == parent:  # True: the time is up
+        pass
+    os._exit(0)  # without waiting for the operations that are under way: nobody is left who would hear how they end
 
 
 if __name__ == "__main__":
