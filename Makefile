@@ -58,6 +58,10 @@ rehearse-update: $(REHEARSAL_NEEDS) ## The same on top of the last rehearsal: wh
 rehearse-destroy: $(REHEARSAL_NEEDS) ## Destroy the rehearsed STACK; UNPROTECT=1 gives up protected data first
 	@$(BIN)/python -m lab.rehearsal destroy $(STACK) $(if $(UNPROTECT),--unprotect) $(IN_ACCOUNT)
 
+.PHONY: rehearse-cancel
+rehearse-cancel: .venv/runtime ## Remove the lock that a killed rehearsal of STACK left in its state, as `pulumi cancel` does
+	@$(BIN)/python -m lab.rehearsal cancel $(STACK) $(IN_ACCOUNT)
+
 .PHONY: kube
 kube: .venv/dev ## Deploy, disturb and destroy STACK on a real control plane with stand-in nodes; SHORT=1 disturbs nothing
 	@$(BIN)/python -m lab.kube $(STACK) $(if $(SHORT),--short)

@@ -1,4 +1,4 @@
-"""`python -m lab.rehearsal up STACK` and `python -m lab.rehearsal destroy STACK`; see README.md."""
+"""`python -m lab.rehearsal up STACK`, and `destroy STACK` and `cancel STACK`; see README.md."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from infra import stack_files
 from lab import ROOT, failures
 from lab.account.process import AccountError
 from lab.provider import tool
-from lab.rehearsal import events, isolation, manifests
+from lab.rehearsal import events, interrupted, isolation, manifests
 from lab.rehearsal.pulumi_cli import EXIT_MISSING, PulumiCli, find_or_install
 from lab.rehearsal.report import Report, summary
 from lab.rehearsal.runner import Rehearsal, Run
@@ -24,7 +24,7 @@ from lab.rehearsal.toolbox import ToolMissingError
 Result = TypeVar("Result")
 
 
-USAGE, MISSING, REFUSED, INTERRUPTED = 2, EXIT_MISSING, 4, 130
+USAGE, MISSING, REFUSED, LOCKED, INTERRUPTED = 2, EXIT_MISSING, 4, 5, 130
 
 HOW_TO_GO_ON = (
     "to go on: set `storage.protect: false` (and `cluster.deletionProtection: false`) in the stack file, "
@@ -79,6 +79,22 @@ def ended(rehearsal: Rehearsal, run: Run, what: str, *, shown: bool) -> bool:
     return run.code == 0
 
 
+def changed(rehearsal: Rehearsal, run: Run, what: str, *, shown: bool) -> bool:
+    """The same of a command that changes the state; says of a bad end which lock and pending operations it left."""
+    if is_well := ended(rehearsal, run, what, shown=shown):
+        return is_well
+    if held := rehearsal.locks():
+        say(rehearsal.about_locks(held))
+    tell_of_pending(rehearsal)
+    return is_well
+
+
+def tell_of_pending(rehearsal: Rehearsal) -> None:
+    """Says which operations the state calls pending, if there are any."""
+    if text := interrupted.about_pending(rehearsal.stack, interrupted.pending(json.loads(rehearsal.export()))):
+        say(text)
+
+
 def tools(steps: Steps, rehearsal_of: Callable[[PulumiCli], Rehearsal]) -> Rehearsal:
     """The rehearsal, with the tools that it needs: from the cache, or built there."""
     cli = steps("CLI", "the Pulumi CLI", lambda: find_or_install(say))
@@ -112,7 +128,7 @@ def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, fresh:
         (out / "up.txt").write_text(deployed.text, encoding="utf-8")
         if (log := rehearsal.place.work / "up.jsonl").exists():  # not where the engine refused to begin
             log.replace(out / "events.jsonl")
-        if not ended(rehearsal, deployed, "the up", shown=shown):
+        if not changed(rehearsal, deployed, "the up", shown=shown):
             return deployed.code
 
         looks = {"second preview": rehearsal.preview}
@@ -121,7 +137,7 @@ def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, fresh:
         found: dict[str, dict[str, int]] = {}
         for name, look in looks.items():
             looked = steps(name, f"{name}, that must find nothing to do", partial(look, expect_no_changes=True))
-            if not ended(rehearsal, looked, f"the {name}", shown=shown):
+            if not changed(rehearsal, looked, f"the {name}", shown=shown):
                 return looked.code
             found[name] = looked.changes
 
@@ -129,6 +145,8 @@ def up(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, fresh:
     report.timings = steps.done
     report.changes = {"preview": preview.changes, "up": deployed.changes, **found}
     report.warnings = events.messages([*preview.events, *deployed.events], "warning")
+    if open_ends := interrupted.about_pending(rehearsal.stack, interrupted.pending(report.state)):
+        report.warnings.append(open_ends)
     (out / "report.md").write_text(report.text(), encoding="utf-8")
     tell(report, out)
     return 0
@@ -171,13 +189,16 @@ def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, u
         if unprotect:
             text = "storage.protect and cluster.deletionProtection: false, in the copied stack file, and pulumi up"
             taken_off = steps("unprotect", text, rehearsal.unprotect)
-            if not ended(rehearsal, taken_off, "the up", shown=shown):
+            if not changed(rehearsal, taken_off, "the up", shown=shown):
                 return taken_off.code
         before = rehearsal.standing()
         run = steps("destroy", "pulumi destroy, with its preview first", rehearsal.destroy)
         (rehearsal.out_dir / "destroy.txt").write_text(run.text, encoding="utf-8")
         left = steps("look", "what still stands", rehearsal.standing)
-    if not ended(rehearsal, run, "the destroy", shown=shown):
+        is_well = changed(rehearsal, run, "the destroy", shown=shown)
+        if is_well and left:
+            tell_of_pending(rehearsal)
+    if not is_well:
         say("nothing was deleted" if left == before else f"{len(left)} of {len(before)} still stand")
         if "because it is protected" in run.text:
             say(HOW_TO_GO_ON.format(names=f"{rehearsal.stack} ACCOUNT={MOTO}" if emulated else rehearsal.stack))
@@ -191,11 +212,28 @@ def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, u
     return 0
 
 
+def cancel(rehearsal_of: Callable[[PulumiCli], Rehearsal]) -> int:
+    """Removes the lock that a killed engine left, as `pulumi cancel` does on a real account."""
+    rehearsal = rehearsal_of(find_or_install(say))
+    if not (rehearsal.place.program / "Pulumi.yaml").exists():
+        say(f"nothing to cancel: no rehearsal of {rehearsal.stack} in {rehearsal.out_dir}")
+        return USAGE
+    with rehearsal.alone():
+        held = rehearsal.locks()
+        rehearsal.cancel()
+        for one in held:
+            say(f"the lock is removed: {one}")
+        if not held:
+            say(f"the state of {rehearsal.stack} had no lock")
+        tell_of_pending(rehearsal)
+    return 0
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m lab.rehearsal", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
-    for name, what in (("up", up), ("destroy", destroy)):
+    for name, what in (("up", up), ("destroy", destroy), ("cancel", cancel)):
         command = commands.add_parser(name, help=(what.__doc__ or "").strip().splitlines()[0])
         command.add_argument("stack", metavar="STACK", help="of stacks/Pulumi.STACK.yaml")
         command.add_argument("--account", choices=[MOTO], help="let HashiCorp's provider work in an emulated account")
@@ -210,9 +248,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Runs a command; its exit code.
 
-    0 done; 2 no such stack or nothing to destroy; 3 a tool could not be got; 4 refused, because an account might be
-    reached; 130 interrupted outside the engine; else the engine's own (128 + N where signal N ended it), or 1 where
-    something still stands after a destroy.
+    0 done; 2 no such stack, or nothing to destroy or to cancel; 3 a tool could not be got; 4 refused, because an
+    account might be reached; 5 an engine that was killed has left its lock; 130 interrupted outside the engine; else
+    the engine's own (128 + N where signal N ended it), or 1 where something still stands after a destroy.
     """
     options = parser().parse_args(arguments)
     try:
@@ -231,6 +269,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     try:
         if options.command == "up":
             return up(rehearsal_of, emulated=emulated, fresh=options.fresh, shown=not options.quiet)
+        if options.command == "cancel":
+            return cancel(rehearsal_of)
         return destroy(rehearsal_of, emulated=emulated, unprotect=options.unprotect, shown=not options.quiet)
     except (stack_files.UnusableError, AccountError) as wrong:
         say(str(wrong))
@@ -241,6 +281,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     except isolation.RefusedError as refused:
         say(str(refused))
         return REFUSED
+    except interrupted.LockedError as locked:
+        say(str(locked))
+        return LOCKED
     except subprocess.CalledProcessError as failed:
         say(failures.words(failed))
         return failures.code(failed)

@@ -17,7 +17,7 @@ from infra import stack_files
 from lab import files, starter
 from lab.account.process import Account
 from lab.rehearsal import events as engine_events
-from lab.rehearsal import isolation, program_copy
+from lab.rehearsal import interrupted, isolation, program_copy
 from lab.rehearsal.pulumi_cli import PulumiCli
 
 Show = Callable[[str], None]
@@ -148,6 +148,7 @@ class Rehearsal:
 
         Raises:
             RefusedError: the engine could take another plugin than a stand-in.
+            LockedError: an engine that was killed has left its lock.
             subprocess.CalledProcessError: the engine would not make the stack.
         """
         if fresh:
@@ -161,13 +162,19 @@ class Rehearsal:
 
         Raises:
             RefusedError: the engine could take another plugin than a stand-in.
+            LockedError: an engine that was killed has left its lock.
             subprocess.CalledProcessError: the engine would not make the stack.
         """
-        self.place.make()
-        isolation.check_before(self.place, self.environment(), self.ambient)
+        self._make_safe()
+        if held := self.locks():
+            raise interrupted.LockedError(self.about_locks(held))
         if self.emulated and self._account is None:
             self._account = self._started_account()
         self.command("stack", "select", "--create", self.stack)
+
+    def _make_safe(self) -> None:
+        self.place.make()
+        isolation.check_before(self.place, self.environment(), self.ambient)
 
     def environment(self) -> dict[str, str]:
         """The engine's environment."""
@@ -228,6 +235,25 @@ class Rehearsal:
         for key in PROTECTIONS:
             self.command("config", "set", "--path", key, "false", "--type", "bool")
         return self.up()
+
+    def locks(self) -> list[str]:
+        """The locks that engines have left in the state: who took each, and when."""
+        return interrupted.locks(self.place.state)
+
+    def about_locks(self, held: list[str]) -> str:
+        """What these locks mean, and how to remove them."""
+        target = f"make rehearse-cancel STACK={self.stack}{' ACCOUNT=moto' if self.emulated else ''}"
+        return interrupted.about_locks(self.stack, held, target)
+
+    def cancel(self) -> None:
+        """Removes the locks that engines have left.
+
+        Raises:
+            RefusedError: the engine could take another plugin than a stand-in.
+            subprocess.CalledProcessError: the engine fails.
+        """
+        self._make_safe()
+        self.command("cancel", "--yes", self.stack)
 
     def interrupt(self) -> None:
         """Lets a command of the engine that runs in another thread end in order."""

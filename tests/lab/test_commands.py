@@ -11,7 +11,7 @@ from lab import failures
 
 
 @pytest.mark.parametrize(
-    "command", [*(("lab.rehearsal", name) for name in ("up", "destroy")), ("lab.kube",), ("lab.e2e",)]
+    "command", [*(("lab.rehearsal", name) for name in ("up", "destroy", "cancel")), ("lab.kube",), ("lab.e2e",)]
 )
 def test_a_stack_without_a_stack_file_ends_a_command_with_2_and_the_names_of_those_that_have_one(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from lab.rehearsal import __main__ as command_line
-from lab.rehearsal import events, isolation, language_host, manifests, program_copy, pulumi_cli, toolbox
+from lab.rehearsal import events, interrupted, isolation, language_host, manifests, program_copy, pulumi_cli, toolbox
 from lab.rehearsal.pulumi_cli import CliMissingError, Finder, PulumiCli
 from lab.rehearsal.report import Report
 from lab.rehearsal.runner import Rehearsal, standing
@@ -635,7 +635,9 @@ with (folder / "calls").open("a") as calls:
 answers = json.loads((folder / "answers").read_text())
 name = "second" if "--expect-no-changes" in sys.argv else words[0]
 answer = answers.get(name, {{}})
-if "--event-log" in sys.argv:
+if "touches" in answer:
+    pathlib.Path(answer["touches"]).write_text(answer["text"])
+if "--event-log" in sys.argv and answer.get("log", True):
     plugin = answer.get("plugin", os.path.join(os.environ["PATH"].split(":")[0], "pulumi-resource-aws"))
     warning = "using pulumi-resource-aws from $PATH at " + plugin
     print("    warning:", warning)
@@ -644,6 +646,7 @@ if "--event-log" in sys.argv:
             {{"sequence": 2, "summaryEvent": {{"resourceChanges": {{"create": 6}}}}}}]
     log.write_text("".join(json.dumps(one) + "\\n" for one in told))
 print(answer.get("says", "said by " + " ".join(words)))
+print(answer.get("error", ""), file=sys.stderr)
 sys.exit(answer.get("code", 0))
 """
 
@@ -844,3 +847,174 @@ def test_a_second_rehearsal_of_the_same_stack_at_once_is_refused(engine: FakeEng
         both[1].alone(),
     ):
         pass
+
+
+# ---------------------------------------------------------------- an engine that was ended in the middle of its work
+
+
+LOCK = {"pid": 28133, "username": "reader", "hostname": "desk", "timestamp": "2026-12-01T06:29:17.5Z"}
+
+
+def lock(clone: Path, **changed: object) -> Path:
+    """A lock as an engine leaves it."""
+    locks = clone / "build" / "rehearsal" / "dev" / "work" / "state" / ".pulumi" / "locks"
+    path = locks / "organization" / "demo" / "dev" / f"{len(list(locks.rglob('*.json')))}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**LOCK, **changed}), encoding="utf-8")
+    return path
+
+
+def with_pending(*operations: tuple[str, str]) -> dict[str, Any]:
+    """The answer to `pulumi stack export` with these pending operations."""
+    found = [{"type": one, "resource": {"urn": f"urn:pulumi:dev::demo::{name}"}} for one, name in operations]
+    return {"says": json.dumps({"deployment": {**STATE["deployment"], "pending_operations": found}})}
+
+
+@pytest.mark.parametrize("command", [("up", "dev"), ("destroy", "dev"), ("destroy", "dev", "--unprotect")])
+def test_a_lock_that_a_killed_engine_left_keeps_the_engine_from_starting_and_the_way_on_is_said(
+    engine: FakeEngine,
+    rehearse: Callable[..., int],
+    clone: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    rehearse("up", "dev")
+    before = engine.calls()
+    lock(clone)
+    capsys.readouterr()
+
+    assert rehearse(*command) == command_line.LOCKED
+    assert engine.calls() == before
+    shown = capsys.readouterr().out
+    assert "process 28133 of reader@desk, since 2026-12-01T06:29:17.5Z" in shown
+    assert "no other rehearsal of dev runs" in shown
+    assert "make rehearse-cancel STACK=dev\n" in shown
+    assert shown.endswith("    pulumi cancel dev\n")
+
+
+def test_a_fresh_up_forgets_a_lock_too(rehearse: Callable[..., int], clone: Path) -> None:
+    rehearse("up", "dev")
+    lock(clone)
+
+    assert rehearse("up", "dev", "--fresh") == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_cancel_removes_the_locks_as_pulumi_cancel_does(
+    engine: FakeEngine, rehearse: Callable[..., int], clone: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    rehearse("up", "dev")
+    before = len(engine.calls())
+    for number in range(count):
+        lock(clone, pid=number)
+    capsys.readouterr()
+
+    assert rehearse("cancel", "dev") == 0
+    assert engine.calls()[before].startswith("cancel --yes dev ")
+    shown = capsys.readouterr().out
+    assert shown.count("the lock is removed: process") == count
+    assert ("had no lock" in shown) == (count == 0)
+
+
+def test_there_is_nothing_to_cancel_before_an_up(engine: FakeEngine, rehearse: Callable[..., int]) -> None:
+    assert rehearse("cancel", "dev") == command_line.USAGE
+    assert engine.calls() == []
+
+
+def test_an_up_that_an_engine_did_not_survive_says_what_it_left(
+    engine: FakeEngine, rehearse: Callable[..., int], clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearse("up", "dev")
+    path = lock(clone)
+    path.unlink()
+    engine.answer(
+        up={"code": 137, "touches": str(path), "text": json.dumps(LOCK)},
+        stack=with_pending(("creating", "aws:fsx/lustreFileSystem:LustreFileSystem::lustre")),
+    )
+
+    assert rehearse("up", "dev") == 137
+    shown = capsys.readouterr().out
+    assert "the up ended with exit code 137" in shown
+    assert "make rehearse-cancel STACK=dev" in shown
+    assert "creating urn:pulumi:dev::demo::aws:fsx/lustreFileSystem:LustreFileSystem::lustre" in shown
+    assert "pulumi refresh --stack dev --clear-pending-creates" in shown
+
+
+def test_an_engine_that_refuses_to_begin_and_writes_no_log_ends_the_rehearsal_with_its_words(
+    engine: FakeEngine, rehearse: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.answer(up={"code": 1, "log": False, "says": "error: the stack is currently locked by 1 lock(s)"})
+
+    assert rehearse("up", "dev", "--quiet") == 1
+    assert "error: the stack is currently locked by 1 lock(s)" in capsys.readouterr().out
+
+
+def test_a_good_up_on_top_of_pending_creates_says_so_and_reports_it(
+    engine: FakeEngine, rehearse: Callable[..., int], clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.answer(stack=with_pending(("creating", "aws:eks/cluster:Cluster::cluster")))
+
+    assert rehearse("up", "dev") == 0
+    for text in (capsys.readouterr().out, (clone / "build/rehearsal/dev/report.md").read_text(encoding="utf-8")):
+        assert "creating urn:pulumi:dev::demo::aws:eks/cluster:Cluster::cluster" in text
+
+
+MAY_EXIST, SECOND, CLEAR, READ = "may exist", "look for a second one", "--clear-pending-creates", "reads how it is now"
+IN_STATE = "aws:ec2/vpc:Vpc::network"
+
+
+@pytest.mark.parametrize(
+    ("operations", "has", "has_not"),
+    [
+        ([], [], ["pending"]),
+        ([("creating", "a")], [MAY_EXIST, "--import-file", CLEAR], [SECOND, READ]),
+        ([("creating", "a"), ("creating", "a")], [MAY_EXIST, CLEAR], [SECOND, READ]),
+        ([("creating", IN_STATE)], [MAY_EXIST, SECOND, CLEAR], ["--import-file", READ]),
+        ([("creating", IN_STATE), ("creating", "a")], [MAY_EXIST, SECOND, "--import-file", CLEAR], [READ]),
+        ([("updating", IN_STATE)], [READ], [MAY_EXIST, SECOND, CLEAR]),
+        ([("deleting", IN_STATE)], [READ], [MAY_EXIST, SECOND, CLEAR]),
+        ([("deleting", IN_STATE), ("creating", "b")], [READ, MAY_EXIST, CLEAR], [SECOND]),
+    ],
+)
+def test_what_pending_operations_mean_is_said_by_their_kind(
+    operations: list[tuple[str, str]], has: list[str], has_not: list[str]
+) -> None:
+    found = interrupted.pending(json.loads(with_pending(*operations)["says"]))
+    text = interrupted.about_pending("dev", found)
+
+    assert [part for part in has if part not in text] == []
+    assert [part for part in has_not if part in text] == []
+    assert text.count("urn:pulumi") == len(set(operations))
+
+
+@pytest.mark.parametrize("torn", ["", "{", '{"sequence": 3, "pre', "{}", "\0\0\0", "\N{SNOWMAN}"])
+def test_the_last_line_of_a_killed_engines_log_is_left_out_where_it_is_torn(tmp_path: Path, torn: str) -> None:
+    log = tmp_path / "up.jsonl"
+    log.write_bytes(b'{"sequence": 1}\n\n{"sequence": 2}\n' + torn.encode()[: len(torn)])
+
+    assert events.read(log) == [{"sequence": 1}, {"sequence": 2}]
+
+
+def test_a_command_of_the_engine_that_fails_ends_the_rehearsal_with_its_words(
+    engine: FakeEngine, rehearse: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.answer(stack={"code": 255, "error": "error: no such backend"})
+
+    assert rehearse("up", "dev") == 255
+    shown = capsys.readouterr().out
+    assert "`pulumi stack select --create dev " in shown
+    assert "` ended with exit code 255: error: no such backend" in shown
+
+
+def test_what_is_left_after_a_destroy_is_explained_by_pending_creates(
+    engine: FakeEngine, rehearse: Callable[..., int], clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearse("up", "dev")
+    engine.answer(stack=with_pending(("creating", "aws:eks/cluster:Cluster::cluster")))
+    cloud = clone / "build" / "rehearsal" / "dev" / "work" / "cloud"
+    (cloud / "aws.json").write_text('{"aws:eks/cluster:Cluster|demo": {}}', encoding="utf-8")
+
+    assert rehearse("destroy", "dev") == 1
+    shown = capsys.readouterr().out
+    assert "creating urn:pulumi:dev::demo::aws:eks/cluster:Cluster::cluster" in shown
+    assert "still standing" in shown
