@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,10 @@ LONGEST_WAIT_SECONDS = 45
 def file_system(account: Account) -> str:
     (found,) = account.client("fsx").describe_file_systems()["FileSystems"]
     return f"file system {found['Lifecycle']}, {found['StorageCapacity']} GiB"
+
+
+def file_systems(account: Account) -> str:
+    return f"{len(account.client('fsx').describe_file_systems()['FileSystems'])} file systems"
 
 
 def system_nodes(account: Account) -> str:
@@ -208,6 +213,26 @@ def refreshed(rehearsal: Rehearsal, case: Case) -> str:
         return "nothing"
     assert rehearsal.up().code == 0
     return f"the difference, and `up` then makes it right: {case.status(rehearsal.account)}"
+
+
+KILLED = Case("the engine is killed while the file system is made", (), file_systems)
+
+
+@pytest.mark.parametrize("case", [KILLED], ids=["killed"])
+def test_what_was_being_made_when_the_engine_was_killed_is_made_a_second_time(rehearsal: Rehearsal, case: Case) -> None:
+    account = rehearsal.account
+
+    first = rehearsal.up(signals=lambda _: signal.SIGKILL if account.calls().get("fsx.CreateFileSystem") else None)
+    assert first.code == 128 + signal.SIGKILL
+    rehearsal.cancel()
+    # What else was being made at that moment differs each time.
+    kept = "models-fsx (pending)" if "models-fsx (pending)" in faulty(rehearsal) else "-"
+    alone = "a file system" if "fsx file_systems" in left_alone(rehearsal) else "-"
+    second = rehearsal.up()
+
+    first_end, second_end = ended(first, "up"), ended(second, "up")
+    row = (case.name, first_end, "-", kept, alone, second_end, case.status(account), refreshed(rehearsal, case))
+    held(f"| {' | '.join(row)} |")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.mended], ids=lambda case: case.name)
