@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.provider.provider import Provider
 from lab.provider.provider import RefusedError as PlanRefusedError
-from lab.rehearsal.providers import aws_inputs, aws_rules, sdk_types, wire
+from lab.rehearsal.providers import aws_refusals, aws_rules, sdk_types, wire
 from lab.rehearsal.providers.aws_types import CLUSTER, KINDS, LOG_GROUP, OUTPUTS, PARTS, TEMPLATE, kind_of
 from lab.rehearsal.providers.protocol import Difference, RefusedError, Resource, ResourceStandIn, World, new_hex
 from lab.rehearsal.providers.sdk_types import Problem
@@ -84,7 +84,7 @@ class Aws(ResourceStandIn):
             failures = judge.check_new(res.type, inputs) if is_new else judge.check(res.type, inputs)
             if failures:
                 return [Problem(one.path, one.reason) for one in failures]
-        return aws_inputs.problems(res.type, inputs, self.region)
+        return aws_refusals.problems(res.type, inputs, self.region)
 
     def differences(
         self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
@@ -127,7 +127,10 @@ class Aws(ResourceStandIn):
         """Makes it, after the questions that the service would ask."""
         aws_rules.check_references(world, res.type, inputs)
         aws_rules.check_unique(world, res.type, inputs)
-        aws_rules.check_birth(world, res.type, inputs)
+        aws_refusals.check_create(world, res.type, inputs)
+        logs = f"/aws/eks/{inputs.get('name')}/cluster"
+        if res.type == CLUSTER and inputs.get("enabledClusterLogTypes") and f"{LOG_GROUP}|{logs}" not in world:
+            aws_rules.put_log_group_of_eks(world, logs)
         kind, outputs = kind_of(res.type), self.planned(res, inputs)
         for prop in _NAMES:
             if f"{prop}Prefix" in inputs and prop not in inputs:
@@ -162,7 +165,8 @@ class Aws(ResourceStandIn):
         self, world: World, res: Resource, old: dict[str, Any], new: dict[str, Any], state: dict[str, Any]
     ) -> None:
         """Nearly all that a service computed stays as it is."""
-        aws_rules.check_update(world, res.type, old, new)
+        aws_rules.check_references(world, res.type, new)
+        aws_refusals.check_update(world, res.type, old, new)
         if _makes_version(res, old, new):
             state["latestVersion"] += 1
             if new.get("updateDefaultVersion"):
@@ -180,7 +184,7 @@ class Aws(ResourceStandIn):
     def delete(self, world: World, res: Resource, rid: str, state: dict[str, Any]) -> bool:
         """Refuses what is still in use; takes along what goes with it."""
         aws_rules.check_unused(world, res.type, rid, state)
-        aws_rules.check_death(world, res.type, state)
+        aws_refusals.check_delete(world, res.type, state)
         if res.type == LOG_GROUP and aws_rules.writes_logs(world, rid):
             aws_rules.put_log_group_of_eks(world, rid)
             return False

@@ -37,8 +37,7 @@ class Kind:
     Attributes:
         id: Template of its id; `{hex17}`, `{hex8}` and `{uuid}` are new each time, the rest are inputs.
         arn: Template of its ARN after `arn:PARTITION:`; none if the SDK's class has no `arn`.
-        replaces: Properties that cannot change in place: what the API's update call does not take (a test compares
-            for eks and fsx), and what the provider's documentation says.
+        replaces: Properties that cannot change in place; a test compares with the provider's own plan.
         unique: Properties of which no two resources may have the same.
         taken: The service's error code for that.
     """
@@ -187,21 +186,28 @@ def _in_cluster(rid: str, arn: str, names: str, replaces: str = "") -> Kind:
 
 
 KINDS: dict[str, Kind] = {
-    VPC: Kind("vpc-{hex17}", _EC2 + "vpc/{id}", "cidrBlock instanceTenancy ipv4IpamPoolId"),
+    VPC: Kind("vpc-{hex17}", _EC2 + "vpc/{id}", "cidrBlock instanceTenancy ipv4IpamPoolId ipv4NetmaskLength"),
     SUBNET: Kind(
         "subnet-{hex17}",
         _EC2 + "subnet/{id}",
-        "vpcId cidrBlock availabilityZone availabilityZoneId outpostArn ipv6Native",
+        "vpcId cidrBlock availabilityZone availabilityZoneId outpostArn ipv6Native ipv4IpamPoolId ipv4NetmaskLength "
+        "ipv6IpamPoolId ipv6NetmaskLength",
     ),
     GATEWAY: Kind("igw-{hex17}", _EC2 + "internet-gateway/{id}"),
-    _EIP: Kind("eipalloc-{hex17}", _EC2 + "elastic-ip/{id}", "domain networkBorderGroup publicIpv4Pool address"),
-    NAT: Kind("nat-{hex17}", "", "allocationId subnetId connectivityType privateIp"),
+    _EIP: Kind(
+        "eipalloc-{hex17}", _EC2 + "elastic-ip/{id}", "domain networkBorderGroup publicIpv4Pool address ipamPoolId"
+    ),
+    NAT: Kind("nat-{hex17}", "", "allocationId subnetId connectivityType privateIp availabilityMode vpcId"),
     ROUTE_TABLE: Kind("rtb-{hex17}", _EC2 + "route-table/{id}", "vpcId"),
     _ROUTE_OF_TABLE: Kind("r-{routeTableId}{hex8}", "", _ROUTE, _ROUTE, "RouteAlreadyExists"),
     _TABLE_OF_SUBNET: Kind(
         "rtbassoc-{hex17}", "", "subnetId gatewayId", "subnetId gatewayId", "Resource.AlreadyAssociated"
     ),
-    _ENDPOINT: Kind("vpce-{hex17}", _EC2 + "vpc-endpoint/{id}", "vpcId serviceName vpcEndpointType serviceRegion"),
+    _ENDPOINT: Kind(
+        "vpce-{hex17}",
+        _EC2 + "vpc-endpoint/{id}",
+        "vpcId serviceName vpcEndpointType serviceRegion resourceConfigurationArn serviceNetworkArn",
+    ),
     GROUP: Kind(
         "sg-{hex17}",
         _EC2 + "security-group/{id}",
@@ -272,13 +278,13 @@ KINDS: dict[str, Kind] = {
     LUSTRE: Kind(
         "fs-{hex17}",
         "fsx:{region}:{account}:file-system/{id}",
-        "backupId copyTagsToBackups deploymentType driveCacheType efaEnabled exportPath fileSystemTypeVersion "
+        "backupId copyTagsToBackups deploymentType driveCacheType efaEnabled exportPath "
         "importPath importedFileChunkSize kmsKeyId securityGroupIds storageType subnetIds",
     ),
     _ASSOCIATION: Kind(
         "dra-{hex17}",
         "fsx:{region}:{account}:association/{fileSystemId}/{id}",
-        "fileSystemId fileSystemPath dataRepositoryPath batchImportMetaDataOnCreate",
+        "fileSystemId fileSystemPath dataRepositoryPath",
         "fileSystemId fileSystemPath",
         "BadRequest",
     ),
@@ -389,19 +395,3 @@ PARTS: dict[str, tuple[str, set[str]]] = {
     CLUSTER: ("clusterName", {ADDON, _ENTRY, _ENTRY_POLICY, _POD_IDENTITY}),
 }
 """What goes away with a resource: the property with which it is named, and the types."""
-
-SERVICE_SHAPES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
-    LUSTRE: ("fsx", ("CreateFileSystemRequest", "CreateFileSystemLustreConfiguration"), {}),
-    CLUSTER: ("eks", ("CreateClusterRequest",), {"vpcConfig": "resourcesVpcConfig"}),
-    NODE_GROUP: (
-        "eks",
-        ("CreateNodegroupRequest",),
-        {"nodeGroupName": "nodegroupName", "subnetIds": "subnets", "nodeRoleArn": "nodeRole"},
-    ),
-    ADDON: ("eks", ("CreateAddonRequest",), {"resolveConflictsOnCreate": "resolveConflicts"}),
-}
-"""API models whose enums, ranges and patterns hold for a type's inputs: service, shapes, properties named otherwise.
-
-A property is the member of the same name, whatever the case of its first letter. A property without a member and a
-value of another form are left alone: this is a check, not a mapping.
-"""

@@ -10,6 +10,7 @@ from pulumi import _types
 from pulumi.runtime.proto import provider_pb2 as pb
 
 from lab.rehearsal.providers import protocol, sdk_types, wire
+from lab.rehearsal.providers.aws_refusals import TABLE
 from lab.rehearsal.providers.aws_types import (
     ADDON,
     CLUSTER,
@@ -125,63 +126,80 @@ def test_mistakes_are_failures_with_the_path_of_the_property(aws: Client):
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"storageCapacity": 7200}, "storageCapacity: with EFA at 1000 MB/s/TiB it must be a multiple of 4800 GiB"),
-        ({"perUnitStorageThroughput": 300}, "perUnitStorageThroughput: must be one of 125, 250, 500, 1000"),
-        ({"perUnitStorageThroughput": 5000}, "perUnitStorageThroughput: 5000 is not within 12 to 1000"),
-        (
-            {"metadataConfiguration": None},
-            "efaEnabled: EFA is only supported for PERSISTENT_2 filesystems with metadata configuration",
-        ),
-        (
-            {"fileSystemTypeVersion": "2.12"},
-            "metadataConfiguration: a metadata configuration needs deploymentType PERSISTENT_2",
-        ),
-        ({"metadataConfiguration": {"mode": "AUTO"}}, "metadataConfiguration.mode: 'AUTO' is not one of AUTOMATIC"),
-        ({"efaEnabled": False, "storageCapacity": 3600}, "storageCapacity: must be 1200 or a multiple of 2400 GiB"),
-    ],
-)  # fmt: skip
-def test_a_file_system_that_fsx_refuses_is_refused_in_the_preview(aws: Client, change: dict[str, Any], complaint: str):
-    assert aws.failures(LUSTRE, EFA_LUSTRE) == []
-    found = aws.failures(LUSTRE, {**EFA_LUSTRE, **change})
-    assert any(one.startswith(complaint) for one in found), found
-
-
-@pytest.mark.parametrize(
     ("token", "inputs", "complaint"),
     [
-        (NODE_GROUP, {"amiType": "AL2023_NVIDIA"}, "amiType: 'AL2023_NVIDIA' is not one of AL2_x86_64"),
-        (NODE_GROUP, {"capacityType": "spot"}, "capacityType: 'spot' is not one of ON_DEMAND, SPOT, CAPACITY_BLOCK"),
-        (NODE_GROUP, {"updateConfig": {"maxUnavailable": 0}}, "updateConfig.maxUnavailable: 0 is not within 1 to"),
+        (
+            LUSTRE,
+            {**EFA_LUSTRE, "storageCapacity": 7200},
+            "storageCapacity: with EFA at 1000 MB/s/TiB it must be a multiple of 4800 GiB",
+        ),
+        (
+            LUSTRE,
+            {**EFA_LUSTRE, "perUnitStorageThroughput": 125, "storageCapacity": 9600},
+            "storageCapacity: with EFA at 125 MB/s/TiB it must be a multiple of 38400 GiB",
+        ),
+        (
+            LUSTRE,
+            {**EFA_LUSTRE, "metadataConfiguration": {"mode": "AUTOMATIC", "iops": 12000}},
+            "metadataConfiguration.iops: IOPS cannot be set in mode AUTOMATIC",
+        ),
+        (LUSTRE, {"perUnitStorageThroughput": 200}, "perUnitStorageThroughput: must be one of 125, 250, 500, 1000"),
+        (LUSTRE, {"metadataConfiguration": None}, "efaEnabled: EFA is only supported for PERSISTENT_2 with a metadata"),
+        (LUSTRE, {"fileSystemTypeVersion": "2.12"}, "metadataConfiguration: a metadata configuration needs"),
+        (LUSTRE, {"fileSystemTypeVersion": "2.16"}, "fileSystemTypeVersion: must be one of 2.10, 2.12, 2.15"),
+        (LUSTRE, {"efaEnabled": False, "storageCapacity": 3600}, "storageCapacity: must be 1200 or a multiple of 2400"),
+        (NODE_GROUP, {"launchTemplate": {"id": "lt-1", "version": "1"}, "diskSize": 20}, "diskSize: must be given in"),
         (
             NODE_GROUP,
             {"scalingConfig": {"minSize": 2, "desiredSize": 1, "maxSize": 2}},
             "scalingConfig.desiredSize: must lie between minSize and maxSize",
         ),
-        (NODE_GROUP, {"taints": [{"key": "a", "effect": "NoSchedule"}]}, "taints[0].effect: 'NoSchedule' is not one"),
-        (CLUSTER, {"name": "my cluster"}, "name: 'my cluster' does not match"),
-        (LOG_GROUP, {"retentionInDays": 8}, "retentionInDays: must be one of"),
+        (
+            NODE_GROUP,
+            {"scalingConfig": {"minSize": 0, "desiredSize": 3, "maxSize": 2}},
+            "scalingConfig.desiredSize: must lie between minSize and maxSize",
+        ),
+        (NODE_GROUP, {"labels": {"a b": "c"}}, "labels[\"a b\"]: 'a b' is no name of a label"),
+        (NODE_GROUP, {"labels": {"a": "x" * 64}}, f"labels.a: '{'x' * 64}' is no value of a label"),
         (TEMPLATE, {"userData": "not base64!"}, "userData: invalid BASE64 encoding of user data"),
-        (ROLE, {"assumeRolePolicy": "{"}, "assumeRolePolicy: contains an invalid JSON policy"),
-        (ROLE, {"assumeRolePolicy": "{}", "name": "r" * 65}, "name: "),
         (SUBNET, {"vpcId": "v", "availabilityZone": "us-east-1a"}, "availabilityZone: 'us-east-1a' is no zone"),
     ],
 )  # fmt: skip
-def test_what_the_service_models_refuse_is_refused_in_the_preview(
+def test_what_aws_alone_refuses_of_the_inputs_is_refused_in_the_preview(
     aws: Client, token: str, inputs: dict[str, Any], complaint: str
 ):
-    base = {
-        NODE_GROUP: {
-            "clusterName": "lab",
-            "nodeRoleArn": "arn",
-            "subnetIds": ["a"],
-            "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
-        },
-        CLUSTER: {"roleArn": "arn", "vpcConfig": {"subnetIds": ["a"]}},
-    }
-    found = aws.failures(token, {**base.get(token, {}), **inputs})
-    assert any(one.startswith(complaint) for one in found), found
+    assert any(one.startswith(complaint) for one in aws.failures(token, {**WELL.get(token, {}), **inputs}))
+
+
+WELL = {
+    LUSTRE: EFA_LUSTRE,
+    NODE_GROUP: {
+        "clusterName": "lab",
+        "nodeRoleArn": "arn",
+        "subnetIds": ["a"],
+        "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
+        "labels": {"example.com/kind": "gpu", "empty": ""},
+    },
+    TEMPLATE: {"userData": "YmFzZTY0"},
+    SUBNET: {"vpcId": "v", "availabilityZone": f"{REGION}a"},
+}
+
+
+@pytest.mark.parametrize("token", WELL)
+def test_what_aws_takes_is_not_refused(aws: Client, token: str):
+    assert aws.failures(token, WELL[token]) == []
+
+
+@pytest.mark.parametrize("token", sorted({row.type for row in TABLE if row.moment == "check"}))
+def test_what_is_unknown_is_not_refused(aws: Client, token: str):
+    unknown = {name: wire.UNKNOWN for name in WELL[token] if name != "scalingConfig"}
+
+    assert aws.failures(token, {**WELL[token], **unknown}) == []
+
+
+def test_a_rule_of_aws_s_own_has_a_source_or_follows_from_others_in_the_cloud():
+    assert {row.moment for row in TABLE if not row.source} <= {"create", "update"}
+    assert {row.source.partition("//")[2].partition("/")[0] for row in TABLE} == {"", "docs.aws.amazon.com"}
 
 
 def test_a_name_that_is_made_up_stays_the_same_in_every_later_run(aws: Client):
@@ -461,6 +479,16 @@ def test_kubernetes_goes_up_one_minor_version_at_a_time(aws: Client):
     text = refused(aws.update, cluster, cluster_inputs(net, version="1.35"))
     assert "Unsupported Kubernetes minor version update from 1.33 to 1.35" in text
     assert aws.update(cluster, cluster_inputs(net, version="1.34"))["version"] == "1.34"
+
+
+def test_kubernetes_goes_back_once_to_the_version_that_it_came_from(aws: Client):
+    net = network(aws)
+    cluster = aws.create(CLUSTER, cluster_inputs(net, version="1.33"))
+    never = "Unsupported Kubernetes minor version update from 1.33 to 1.32"
+    assert never in refused(aws.update, cluster, cluster_inputs(net, version="1.32"))
+    aws.update(cluster, cluster_inputs(net, version="1.34"))
+    assert aws.update(cluster, cluster_inputs(net, version="1.33"))["version"] == "1.33"
+    assert never in refused(aws.update, cluster, cluster_inputs(net, version="1.32"))
 
 
 def test_a_cluster_stays_in_its_vpc(aws: Client):

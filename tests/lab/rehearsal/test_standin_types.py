@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab.rehearsal.providers import aws_inputs, sdk_types, wire
-from lab.rehearsal.providers.aws_types import ADDON, BLOCKS, CLUSTER, KINDS, LUSTRE, NODE_GROUP, PARTS, REFERENCES
+from lab.rehearsal.providers import sdk_types, wire
+from lab.rehearsal.providers.aws_types import BLOCKS, KINDS, LUSTRE, PARTS, REFERENCES
 
 VPC = "aws:ec2/vpc:Vpc"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
@@ -75,35 +75,6 @@ def test_a_custom_resource_has_no_type_and_so_no_problems():
 def test_the_configuration_of_a_provider_is_checked_too():
     found = sdk_types.config_problems("aws", {"region": "eu-west-1", "alowedAccountIds": []})
     assert [problem.path for problem in found] == [("alowedAccountIds",)]
-
-
-# Properties of a type: what the API calls a member, and the shapes of its update calls.
-_UPDATES = {
-    LUSTRE: ("UpdateFileSystemRequest", "UpdateFileSystemLustreConfiguration"),
-    CLUSTER: ("UpdateClusterConfigRequest", "UpdateClusterVersionRequest", "AssociateEncryptionConfigRequest"),
-    NODE_GROUP: ("UpdateNodegroupConfigRequest", "UpdateNodegroupVersionRequest"),
-    ADDON: ("UpdateAddonRequest",),
-}
-_IDENTITY = {"clusterName", "name", "nodeGroupName", "addonName"}  # in every update call, to say which one
-_OWN_WAY = {"tags", "region"}  # tags have calls of their own
-
-
-@pytest.mark.parametrize("token", _UPDATES)
-def test_what_the_api_cannot_update_is_replaced(token: str):
-    model = aws_inputs.service_model(aws_inputs.SERVICE_SHAPES[token][0])
-    updatable = {
-        name[0].lower() + name[1:] for shape in _UPDATES[token] for name in model.shape_for(shape).members
-    } - _IDENTITY
-    replaced = {prop.split(".")[0] for prop in KINDS[token].replaces.split()}
-    renamed = aws_inputs.SERVICE_SHAPES[token][2]
-    forgotten = {
-        prop
-        for prop in sdk_types.input_names(token)
-        if aws_inputs.member_of(token, prop) is not None
-        and renamed.get(prop, prop) not in updatable
-        and prop not in replaced | _OWN_WAY
-    }
-    assert forgotten == set()
 
 
 @pytest.mark.parametrize("token", KINDS)
