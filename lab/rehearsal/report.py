@@ -26,7 +26,7 @@ STOOD_IN_FOR = """\
 
 
 BY_FILE = """\
-- What AWS takes and what a change replaces: {judge}.
+- The provider's checks and plans: {judge}.
 - AWS, EKS and Kubernetes: the plugins `aws`, `eks` and `kubernetes` are Python programs of this repository
   (`lab/rehearsal/providers/`), and the cloud behind them is a file. Ids, addresses, ARNs and mount names are made up,
   nothing takes the time that it takes, and nobody was asked for quota or capacity."""
@@ -44,8 +44,9 @@ BY_PROVIDER = (
     "`lab/rehearsal/providers/` say"
 )
 BY_TABLES = (
-    "the tables of `lab/rehearsal/providers/` say it; once `python -m lab.provider.tool` has built HashiCorp's "
-    "provider for AWS, that one does"
+    "the tables of `lab/rehearsal/providers/` say what a change replaces and what AWS alone refuses; other values were "
+    "checked by the SDK's types only. Once `python -m lab.provider.tool` has built HashiCorp's provider for AWS, that "
+    "one checks and plans"
 )
 
 

@@ -40,9 +40,11 @@ def main(arguments: list[str]) -> int:
     stand_in = stand_ins[name](cloud, engine)
     # `make rehearse` has the program's packages alone, and msgpack, in which the provider speaks, is not among them.
     can_speak = importlib.util.find_spec("msgpack") is not None
-    if isinstance(stand_in, aws.Aws) and can_speak and (found := tool.find()):
-        stand_in.provider = found.program
-        cloud.judge.write_text(f"{tool.NAME} {found.version}", encoding="utf-8")
+    if isinstance(stand_in, aws.Aws):
+        cloud.judge.unlink(missing_ok=True)
+        if can_speak and (found := tool.find()):
+            stand_in.provider = found.program
+            cloud.judge.write_text(f"{tool.NAME} {found.version}", encoding="utf-8")
     server, port = protocol.serve(stand_in)
     print(port, flush=True)
     while server.wait_for_termination(_PARENT_CHECK_SECONDS) and os.getppid() == parent:  # True: the time is up

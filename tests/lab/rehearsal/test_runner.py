@@ -617,9 +617,9 @@ def test_the_report_tells_what_was_real_and_what_was_stood_in_for() -> None:
     assert "## Resources: 6" in text
     assert "| `kubernetes:core/v1:ConfigMap` | 1 |" in text
     assert "Helm: 1 releases" in text
-    assert "What AWS takes and what a change replaces: the tables of" in text
+    assert "The provider's checks and plans: the tables of" in text
     report.judge = "terraform-provider-aws 6.48.0"
-    assert "a change replaces: HashiCorp's terraform-provider-aws 6.48.0 checked inputs" in report.text()
+    assert "checks and plans: HashiCorp's terraform-provider-aws 6.48.0 checked inputs" in report.text()
     assert report.outputs == {"kubeconfig": "[secret]", "clusterName": "demo", "nextCommands": ["one", "two"]}
 
 

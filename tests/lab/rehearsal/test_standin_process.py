@@ -15,7 +15,10 @@ from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from lab import ROOT
+from lab.provider.tool import ProviderTool
+from lab.rehearsal.providers import protocol
 from lab.rehearsal.providers.__main__ import FOLDER
+from lab.rehearsal.providers.aws_types import SUBNET, VPC
 from tests.lab.rehearsal.support import REGION, Client
 
 pytestmark = pytest.mark.processes
@@ -24,16 +27,16 @@ ROUNDS = 12
 HANG_SECONDS = 300  # ends a test that would wait for ever; none measures time
 
 
-def start(name: str, cloud: Path | None) -> subprocess.Popen[str]:
-    environment = {**os.environ, **({FOLDER: str(cloud)} if cloud else {})}
+def start(name: str, cloud: Path | None, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, **({FOLDER: str(cloud)} if cloud else {}), **variables}
     command = [sys.executable, "-m", "lab.rehearsal.providers", name, "127.0.0.1:1"]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 @contextmanager
-def running(name: str, cloud: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
-    with start(name, cloud) as process:
+def running(name: str, cloud: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+    with start(name, cloud, **variables) as process:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline())
@@ -97,3 +100,32 @@ def test_a_stand_in_ends_when_who_started_it_is_gone(tmp_path: Path):
             os.kill(orphan, signal.SIGKILL)
             raise
     assert (starter.returncode, error) == (0, "")
+
+
+def test_without_the_provider_the_tables_judge_and_nothing_says_that_it_did(tmp_path: Path):
+    judge = protocol.Cloud(tmp_path).judge
+    judge.write_text("terraform-provider-aws 6.48.0", encoding="utf-8")
+
+    with running("aws", tmp_path, FASTSTART_CACHE=str(tmp_path / "empty")) as (_, client):
+        client.configure(region=REGION)
+        assert client.failures(VPC, {"cidrBlock": "10.0.0.0/8"}) == []
+        assert client.failures(SUBNET, {"vpcId": "v", "availabilityZone": "moon-1a"}) != []
+        vpc = client.create(VPC, {"cidrBlock": "10.0.0.0/16"})
+        assert [*client.diff(vpc, {"cidrBlock": "10.1.0.0/16"}).replaces] == ["cidrBlock"]
+
+    assert not judge.exists()
+
+
+@pytest.mark.parametrize("has_msgpack", [True, False])
+def test_the_provider_judges_where_it_was_built_and_its_package_is_there(
+    tmp_path: Path, built: ProviderTool, has_msgpack: bool
+):
+    del built  # it must be there
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['msgpack'] = None\n", encoding="utf-8")
+    hidden = {} if has_msgpack else {"PYTHONPATH": str(tmp_path)}
+
+    with running("aws", tmp_path / "cloud", **hidden) as (_, client):
+        client.configure(region=REGION)
+        assert bool(client.failures(VPC, {"cidrBlock": "10.0.0.0/8"})) == has_msgpack
+
+    assert protocol.Cloud(tmp_path / "cloud").judge.exists() == has_msgpack
