@@ -1,40 +1,90 @@
-"""Lines for people on standard error, SIGTERM, and the termination message."""
+"""Lines for people on standard output and error, SIGTERM, and the termination message."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
+from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
 
 class Console:
-    """Lines on standard error, each with the program's name, and on a terminal a bar below them that lines push on."""
+    """Lines on standard output, and lines with the program's name on standard error.
+
+    On a terminal a bar can stay below those on standard error.
+    """
 
     def __init__(self, program: str) -> None:
         self._program = program
         self._drawn = ""
+        self._failed: OSError | None = None
 
     @property
     def bar(self) -> Callable[[str], None] | None:
         """Return what draws the bar; None where there is no terminal."""
-        return self._draw if sys.stderr.isatty() else None
+        return self._draw if sys.stderr and sys.stderr.isatty() else None
 
     def say(self, line: str) -> None:
-        """Write a line."""
-        print(f"{self._wipe()}{self._program}: {line}", file=sys.stderr, flush=True)
+        """Write a line to standard error; what becomes of it changes no exit code."""
+        write(sys.stderr, f"{self._wipe()}{self._program}: {line}\n")
+
+    def print(self, line: str) -> None:
+        """Write a line of the result to standard output."""
+        self._failed = self._failed or write(sys.stdout, f"{line}\n")
+
+    def require_printed(self) -> None:
+        """Hold that nobody waits for lines that could not be written.
+
+        A reader that is gone, and a standard output that was closed from the start, want none.
+
+        Raises:
+            FaststartError: 9, standard output is a full disk, or failed in another way.
+        """
+        if self._failed and self._failed.errno != errno.EPIPE:
+            message = f"standard output cannot be written: {self._failed.strerror}"
+            raise FaststartError(Exit.IO_ERROR, message) from self._failed
 
     def _draw(self, text: str) -> None:
         wiped = self._wipe()
-        self._drawn = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
-        print(f"{wiped}{self._drawn}", end="", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # the terminal was closed
+            self._drawn = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+        write(sys.stderr, f"{wiped}{self._drawn}")
 
     def _wipe(self) -> str:
         drawn, self._drawn = self._drawn, ""
         return f"\r{' ' * len(drawn)}\r" if drawn else ""
+
+
+def write(stream: TextIO | None, text: str) -> OSError | None:
+    """Write a text to a standard stream at once; characters that its encoding lacks become escapes.
+
+    Args:
+        stream: None where its descriptor was closed when the program began; then nothing is written.
+        text: what to write.
+
+    Returns:
+        Why it could not be written; from then on all that the stream gets is thrown away.
+    """
+    if stream is None:
+        return None
+    encoding = stream.encoding or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except OSError as error:
+        # Python writes what waits in the stream once more when it ends, and would fail with an exit code of its own.
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+        return error
+    return None
 
 
 @contextlib.contextmanager

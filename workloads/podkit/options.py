@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from podkit.console import write
 from podkit.errors import Exit, FaststartError
 
 _TERMINATION_LOG = "--termination-log"
@@ -30,6 +31,9 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the text."""
         return self._text
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        write(file, message)
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.

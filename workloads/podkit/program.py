@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from podkit.console import Console, stopping_on_sigterm, write_termination
-from podkit.errors import FaststartError
+from podkit.errors import Exit, FaststartError
 from podkit.options import termination_log
 from podkit.patience import Patience
 from podkit.report import Report
@@ -60,7 +60,7 @@ class Program(Generic[A, R]):
             The exit code (contracts.md, "Exit codes").
         """
         console = Console(self.name)
-        around = Surroundings(Patience(sleep), console.say, console.bar, proc, sysfs)
+        around = Surroundings(Patience(sleep), console.say, console.print, console.bar, proc, sysfs)
         report = self.report()
         log = termination_log(arguments)
         with stopping_on_sigterm(around.patience):
@@ -68,6 +68,8 @@ class Program(Generic[A, R]):
             try:
                 asked = self.parse(arguments)
                 self.work(asked, around, report)
+                if report.code == Exit.DONE:
+                    console.require_printed()
             except FaststartError as error:
                 report.fail(error)
             report.retries = around.patience.retries

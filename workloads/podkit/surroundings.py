@@ -15,6 +15,7 @@ class Surroundings:
     Attributes:
         patience: told when to stop.
         say: takes a line for people.
+        print: takes a line of the result, for standard output.
         draw: takes a text that replaces the last one on a terminal; None if there is none.
         proc: where proc is mounted.
         sysfs: where sysfs is mounted.
@@ -22,6 +23,7 @@ class Surroundings:
 
     patience: Patience
     say: Callable[[str], None]
+    print: Callable[[str], None]
     draw: Callable[[str], None] | None
     proc: str
     sysfs: str

@@ -231,7 +231,7 @@ class _Task:
         lines += [_plan_line("leave", file.size, file.path, file.reason) for file in self.source.left_out]
         removed = sorted(now.found.files.keys() - wanted)
         lines += [_plan_line("remove", now.found.files[path].st_size, path) for path in removed]
-        print("\n".join(lines))
+        self.around.print("\n".join(lines))
         left_out = sum(file.size for file in self.source.left_out)
         to_check = f"{len(checks)} to check, " if checks else ""
         return (

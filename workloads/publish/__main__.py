@@ -6,7 +6,5 @@ import sys
 from publish.program import main
 
 code = main(sys.argv[1:])
-sys.stdout.flush()
-sys.stderr.flush()
 # At once: threads of the libraries may still wait for the network, and an ordinary end would wait for them.
 os._exit(code)

@@ -49,7 +49,7 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
     pickle = "is a Python pickle: whoever wrote it can run code in the server"
     findings += (Finding(path, pickle, None) for path in verdict.pickles)
     for finding in findings:
-        print(f"{'warning' if finding.code is None else 'wrong':8}{finding}")
+        around.print(f"{'warning' if finding.code is None else 'wrong':8}{finding}")
     seal = f"sealed, {manifest.digest}" if manifest else "not sealed"
     summary = verdict.summary
     if differs:

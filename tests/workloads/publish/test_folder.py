@@ -341,7 +341,7 @@ def quietly(source: Path, destination: Path) -> int:
         wait=60,
         tries=1,
     )
-    around = publishing.Surroundings(Patience(), lambda _: None, None, "/proc", "/sys")
+    around = publishing.Surroundings(Patience(), lambda _: None, print, None, "/proc", "/sys")
     publishing.publish(options, around, publishing.PublishReport())
     return 0
 

@@ -215,7 +215,7 @@ def test_a_publisher_is_waited_for_if_that_is_asked_for_and_the_folder_is_looked
 
     def second() -> None:
         report = PublishReport()
-        around = Surroundings(Patience(), lambda _: waits.set(), None, "/proc", "/sys")
+        around = Surroundings(Patience(), lambda _: waits.set(), print, None, "/proc", "/sys")
         try:
             removing.remove(removal(sealed, wait=60), around, report)
         except FaststartError as error:
@@ -329,7 +329,7 @@ def test_stopped_anywhere_a_folder_of_any_files_is_there_whole_or_gone_and_the_n
     before = everything(folder)
     patience = Stopping(at)
     try:
-        around = Surroundings(patience, lambda _: None, None, "/proc", "/sys")
+        around = Surroundings(patience, lambda _: None, print, None, "/proc", "/sys")
         removing.remove(removal(folder), around, PublishReport())
     except FaststartError as error:
         assert (error.code, "finishes" in error.message) == (143, True)  # noqa: PT017 - it may also end well
