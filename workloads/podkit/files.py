@@ -1,4 +1,4 @@
-"""A file replaced whole or not at all, and a folder removed without following a link."""
+"""A file replaced whole or not at all, a folder removed without following a link, a file of the kernel's read."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def replace(path: bytes, data: bytes, *, folder: int | None = None, sync: bool =
             file.flush()
             os.fsync(file.fileno())
     os.rename(new, path, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def content(path: str) -> bytes:
+    """Return the content of a file, none if it cannot be read; for those of proc and sysfs."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def remove(

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from podkit.patience import Patience
 from podkit.processor import SharedProcessor
+from podkit.threads import NoThreadError, start
 
 T = TypeVar("T")
 
@@ -25,16 +26,17 @@ def crawl(items: Iterable[T], work: Callable[[T], Sequence[T]], patience: Patien
     """Call `work` once with each item and with each item that it returns, in any order, from several threads.
 
     The calling thread only waits, so that SIGTERM is noticed while a call hangs. Threads are daemons: one that hangs
-    must not keep the program from ending.
+    must not keep the program from ending. Where there can be none, a calling thread that is not the main one does all.
 
     Args:
         items: where to begin.
         work: called from the threads.
         patience: asked whether to stop.
-        threads: how many, on any processor; None for small calls: as many as their waiting calls for, on one processor.
+        threads: how many at the most, on any processor; None for small calls: as many as their waiting calls for, on
+            one processor.
 
     Raises:
-        FaststartError: 143, SIGTERM.
+        FaststartError: 143, SIGTERM; 9, the main thread calls and can start none (NoThreadError).
         BaseException: what the first failing call raised; then nothing new is begun.
     """
     _Crawl(items, work, patience, threads).run()
@@ -66,7 +68,12 @@ class _Crawl(Generic[T]):
 
     def run(self) -> None:
         threads: list[threading.Thread] = []
-        self._add(threads, min(self._number or _FIRST, len(self._waiting)))
+        try:
+            self._add(threads, min(self._number or _FIRST, len(self._waiting)))
+        except NoThreadError:
+            if threading.current_thread() is threading.main_thread():
+                raise
+            self._work_off()  # somebody waits for this thread, and notices SIGTERM
         began, cpu = time.monotonic(), time.process_time()
         try:
             while threads and not self._ended.wait(_TICK) and not self._patience.stopped:
@@ -87,19 +94,19 @@ class _Crawl(Generic[T]):
         self._patience.check()
 
     def _add(self, threads: list[threading.Thread], number: int) -> None:
-        for _ in range(number):
-            thread = threading.Thread(target=self._serve, daemon=True)
-            threads.append(thread)
-            thread.start()
+        start([self._serve] * number, threads, needed=0 if threads else 1)
 
     def _serve(self) -> None:
         if self._processor:
             self._processor.join()
+        self._work_off()
+
+    def _work_off(self) -> None:
         while True:
             with self._lock:
                 while not self._waiting and self._running and not self._halt:
                     self._changed.wait()
-                if self._halt or not self._waiting:
+                if self._halt or self._patience.stopped or not self._waiting:
                     return
                 item = self._waiting.popleft()
                 self._running += 1

@@ -19,6 +19,7 @@ from modelfolder.source import SourceFile, open_source
 from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
 from podkit.processor import SharedProcessor, processors
+from podkit.threads import limit, start
 from preload import state
 from preload.buffers import page_buffer
 from preload.destination import Destination, Journal, Part
@@ -84,7 +85,7 @@ class Copy:
     """One copy of files into a destination. `run` may be called once.
 
     Attributes:
-        streams: the most streams that are used.
+        streams: the most streams that are used; fewer once `run` was refused a thread.
         active: the streams that are in use now.
         synced: whether each whole file that was copied is on disk.
         verify_seconds: time that streams spent on hashes, all together.
@@ -155,16 +156,13 @@ class Copy:
             tick: called from this thread every moment, with the bytes written and the streams at work.
 
         Raises:
-            FaststartError: 3, 4, 7, 8 or 9 naming the file; 143, SIGTERM.
+            FaststartError: 3, 4, 7, 8 or 9 naming the file; 9, not even one stream gets its threads and memory; 143,
+                SIGTERM.
         """
         threads: list[threading.Thread] = []
         try:
             if self._unfinished:
-                threads = [threading.Thread(target=self._serve, args=(n,), daemon=True) for n in range(self.streams)]
-                if self._settings.mode.direct:
-                    threads.append(threading.Thread(target=self._sync, daemon=True))
-                for thread in threads:
-                    thread.start()
+                self._start(threads)
                 while not self._ended.wait(_TICK) and not self._patience.stopped:
                     with writing(b".faststart"):
                         self._journal.flush()
@@ -190,17 +188,32 @@ class Copy:
             raise self._error
         self._patience.check()
 
+    def _start(self, threads: list[threading.Thread]) -> None:
+        """Start what has a thread; as many streams as get one and memory, if at least one does."""
+        hashing: list[threading.Thread] = []  # not waited for: they end with the hashers
+        hashers = [self._hashers.work] * self._hashers.threads if self._hashers else []
+        start(hashers[:1], hashing, needed=len(hashers[:1]))
+        if self._settings.mode.direct:
+            start([self._sync], threads)
+        for number in range(self.streams):
+            try:
+                start([functools.partial(self._serve, number, self._reader())], threads)
+            except FaststartError:
+                if not number:
+                    raise
+                self.streams = number
+                self._tuner = Tuner(number, self._clock)
+                break
+        start(hashers[1:], hashing, needed=0)
+
     def _part(self, job: Job) -> Part:
         return Part(self._destination, job.number, job.file, direct=self._settings.mode.direct, resumed=job.resumed)
 
     def _unit(self, file: SourceFile) -> int:
         return file.listed.block_bytes if self._settings.hashes and file.listed.blocks else min(_UNIT, self._small)
 
-    def _serve(self, stream: int) -> None:
-        with (
-            self._stopping_all(),
-            contextlib.closing(self._reader()) as reader,
-        ):
+    def _serve(self, stream: int, reader: _Reader) -> None:
+        with self._stopping_all(), contextlib.closing(reader):
             for number in iter(self._next_whole, None):
                 self._finish(number)
             work: Range | None = None
@@ -235,7 +248,13 @@ class Copy:
 
     def _reader(self) -> _Reader:
         buffers = 2 if self._settings.hashes else 1
-        return _Reader(min(self._settings.mode.read_bytes, self._most_bytes), self._most_bytes, buffers, self._patience)
+        try:
+            return _Reader(
+                min(self._settings.mode.read_bytes, self._most_bytes), self._most_bytes, buffers, self._patience
+            )
+        except OSError as error:
+            message = f"no memory for a stream's buffers, {buffers * self._most_bytes} bytes: {error.strerror}"
+            raise FaststartError(Exit.IO_ERROR, f"{message}; limits: {limit()}") from error
 
     def _next_whole(self) -> int | None:
         """Return a part that only lacks its name; None if there is no more."""

@@ -10,13 +10,15 @@ from collections import deque
 
 
 class Hashers:
-    """Threads that hash, for digests of any number; they are daemons, and wait for work until `close`."""
+    """What hashes for digests of any number: threads that run `work` until `close`.
+
+    Args:
+        threads: how many there may be.
+    """
 
     def __init__(self, threads: int):
-        self._threads = threads
+        self.threads = threads
         self._todo: queue.SimpleQueue[Digest | None] = queue.SimpleQueue()
-        for _ in range(threads):
-            threading.Thread(target=self._work, daemon=True).start()
 
     def digest(self) -> Digest:
         """Begin a digest of nothing."""
@@ -24,10 +26,11 @@ class Hashers:
 
     def close(self) -> None:
         """Let the threads end once they have done what was added so far."""
-        for _ in range(self._threads):
+        for _ in range(self.threads):
             self._todo.put(None)
 
-    def _work(self) -> None:
+    def work(self) -> None:
+        """Hash what is added to the digests, until `close`."""
         while digest := self._todo.get():
             digest.work()
 

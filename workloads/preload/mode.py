@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 
+from podkit import cgroups
 from podkit.display import size
+from podkit.files import content
 from preload.request import Cache, Write
 from preload.state import PAGE
 
@@ -93,33 +94,13 @@ def decide(write: Write, cache: Cache, total: int, streams: int, memory: int | N
 
 
 def free_memory(proc: str = "/proc", sysfs: str = "/sys") -> int | None:
-    """Return how many bytes this process and its page cache may fill: what is available, within its cgroup's limits.
-
-    Cgroups of version 1 and 2 are read; inside a container the own cgroup is the top one.
-    """
+    """Return how many bytes this process and its page cache may fill: what is free, within its cgroups' limits."""
     limits = []
-    found = re.search(rb"^MemAvailable:\s+(\d+) kB", _read(f"{proc}/meminfo"), re.MULTILINE)
+    found = re.search(rb"^MemAvailable:\s+(\d+) kB", content(f"{proc}/meminfo"), re.MULTILINE)
     if found:
         limits.append(int(found[1]) * 1024)
-    top = f"{sysfs}/fs/cgroup"
-    for line in _read(f"{proc}/self/cgroup").decode(errors="replace").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base, name = (top, "memory.max") if not controllers else (f"{top}/memory", "memory.limit_in_bytes")
-        while True:
-            text = _read(f"{base}{path.rstrip('/')}/{name}").strip()
-            if text.isdigit():
-                limits.append(int(text))
-            if path in ("", "/"):
-                break
-            path = os.path.dirname(path)
+    for version, folder in cgroups.folders("memory", proc, sysfs):
+        limit = cgroups.number(f"{folder}/{'memory.limit_in_bytes' if version == 1 else 'memory.max'}")
+        if limit is not None:
+            limits.append(limit)
     return min(limits, default=None)
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

@@ -344,14 +344,13 @@ class _Task:
         report.resumed_bytes = source.total_bytes - missing
         with self._journal(destination, now.past) as journal:
             copy = Copy(jobs, destination, journal, self._settings, patience)
-            report.streams = copy.streams
             self._say_start(len(jobs), missing, copy.streams)
             began = time.monotonic()
             try:
                 with report.phase("copy"):
                     copy.run(self._ticker(destination, missing))
             finally:
-                report.copied_bytes = copy.copied
+                report.copied_bytes, report.streams = copy.copied, copy.streams
                 report.copy_seconds = time.monotonic() - began
                 report.verify_seconds += copy.verify_seconds
         with report.phase("finish"):

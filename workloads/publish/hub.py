@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from podkit import pool
 from podkit.errors import Exit, FaststartError, destination_error, writing
 from podkit.patience import DELAYS, Patience
+from podkit.threads import NoThreadError, is_refusal
 from publish.remote import Listing, RemoteFile, listed
 
 T = TypeVar("T")
@@ -277,6 +278,8 @@ class HubRemote:
         def failure(code: Exit, message: str) -> FaststartError:
             return FaststartError(code, message, about)
 
+        if is_refusal(error):
+            return NoThreadError()
         host = _host(self._endpoint)
         response: Any = getattr(error, "response", None)
         if isinstance(error, errors.OfflineModeIsEnabled):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from podkit.progress import Progress
+from podkit.threads import start
 from preload.report import CopyReport
 
 _TICK = 0.2  # seconds between two looks at how far it is
@@ -55,17 +56,18 @@ class PublishReport(CopyReport):
 
 @contextlib.contextmanager
 def telling(progress: Progress, done: Callable[[], int], streams: int) -> Iterator[None]:
-    """Say how far something is while the block runs."""
+    """Say how far something is while the block runs, if there can be a thread for that."""
     ended = threading.Event()
 
     def tell() -> None:
         while not ended.wait(_TICK):
             progress.update(done(), streams)
 
-    thread = threading.Thread(target=tell, daemon=True)
-    thread.start()
+    threads: list[threading.Thread] = []
+    start([tell], threads, needed=0)
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        for thread in threads:
+            thread.join()

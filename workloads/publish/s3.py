@@ -17,6 +17,7 @@ from modelfolder import names
 from podkit import pool
 from podkit.errors import Exit, FaststartError, destination_error
 from podkit.patience import Patience
+from podkit.threads import NoThreadError, is_refusal, possible
 from publish.remote import Listing, RemoteFile, listed
 
 PART_BYTES = 32 << 20
@@ -41,6 +42,7 @@ _OPERATIONS = ("ListObjectsV2", "GetObject", "HeadObject")
 _SLICE = 0.1  # seconds between two looks at whether to stop
 _STS_SECONDS = 2  # what the name of the caller is worth waiting for
 _NAME = "content"
+_BESIDE_REQUESTS = 6  # threads of s3transfer for what is no request (s3transfer/manager.py: TransferConfig)
 
 
 def parse(address: str) -> tuple[str, str]:
@@ -267,11 +269,14 @@ class S3Remote:
         except ImportError:
             from boto3.s3.transfer import TransferConfig, create_transfer_manager
 
+            # Beside those that call `fetch`; with fewer s3transfer fails, and without any each caller brings a file.
+            wanted = 2 * self._parallel + _BESIDE_REQUESTS
             config = TransferConfig(
                 multipart_threshold=PART_BYTES,
                 multipart_chunksize=PART_BYTES,
                 max_concurrency=self._parallel,
                 num_download_attempts=TRIES,
+                use_threads=possible(wanted) == wanted,
                 preferred_transfer_client="classic",
             )
             return create_transfer_manager(self._client, config)
@@ -300,6 +305,8 @@ class S3Remote:
         from botocore.exceptions import ClientError
         from s3transfer import exceptions
 
+        if is_refusal(error):
+            return NoThreadError()
         if isinstance(error, exceptions.RetriesExceededError):
             return _broken(error.last_exception, path)
         # What late versions of s3transfer make of the refused condition of _bind; others pass on what S3 answered.

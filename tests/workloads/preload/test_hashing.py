@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from preload.hashing import Hashers
 
 HASHERS = Hashers(3)
+for _ in range(HASHERS.threads):
+    threading.Thread(target=HASHERS.work, daemon=True).start()
 
 
 @given(st.lists(st.lists(st.binary(max_size=5000), max_size=6), min_size=1, max_size=5))

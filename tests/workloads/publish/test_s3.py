@@ -30,7 +30,7 @@ from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 from publish import s3
 from publish.remote import RemoteFile
-from tests.workloads.publish.support import MODEL, publish
+from tests.workloads.publish.support import MODEL, publish, safetensors
 from tests.workloads.support import WORKLOADS
 
 ADDRESS = f"s3://{BUCKET}/tiny"
@@ -909,3 +909,24 @@ def test_each_key_is_one_path_and_each_empty_folder_is_kept(folder, files, folde
     assert set(empty) <= {path.encode() for path in folders}
     for path in {path.encode() for path in folders}:
         assert (path in empty) != any(other.startswith(path + b"/") for other in paths)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5, 13, 40])
+def test_a_bucket_is_published_with_as_few_threads_as_there_are_but_one(store, tmp_path, monkeypatch, most):
+    store.put(
+        {f"tiny/{name}": data for name, data in {**MODEL, "large.safetensors": safetensors(a=LARGE)}.items() if data}
+    )
+    start, others = threading.Thread.start, set(threading.enumerate())
+
+    def is_own(thread: threading.Thread) -> bool:
+        return thread not in others and "process_request_thread" not in thread.name
+
+    def refusing(thread: threading.Thread) -> None:
+        if is_own(thread) and sum(map(is_own, threading.enumerate())) >= most:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    ended = publish(ADDRESS, tmp_path / "to", "--files", "all")
+    assert (ended.code, (tmp_path / "to").exists()) == ((0, True) if most > 1 else (9, False))
+    assert most > 1 or "no further thread can be started: " in ended.message["message"]
