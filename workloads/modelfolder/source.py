@@ -110,6 +110,10 @@ def open_source(real: bytes, *, direct: bool) -> tuple[int, bool]:
     return open_uncached(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, direct=direct)
 
 
+NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
+"""How file systems refuse O_DIRECT, when a file is opened or first when it is read or written so."""
+
+
 def open_uncached(path: bytes, flags: int, *, direct: bool, folder: int | None = None) -> tuple[int, bool]:
     """Open a file around the page cache, if that is asked for and can be had.
 
@@ -129,7 +133,7 @@ def open_uncached(path: bytes, flags: int, *, direct: bool, folder: int | None =
         try:
             return os.open(path, flags | os.O_DIRECT, 0o644, dir_fd=folder), True
         except OSError as error:
-            if error.errno != errno.EINVAL:
+            if error.errno not in NOT_DIRECT:
                 raise
     return os.open(path, flags, 0o644, dir_fd=folder), False
 

@@ -49,7 +49,13 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def source_error(error: OSError, file: bytes) -> FaststartError:
-    """Return what an error on a file of the source means: 7 if it may not be read, 8 if it went away, else 9."""
+    """Return what an error on a file of the source means.
+
+    Returns:
+        7, it may not be read; 8, it went away; 4, or 2 for an absolute path, its name is too long; else 9.
+    """
+    if error.errno == errno.ENAMETOOLONG:
+        return _too_long(error, file)
     if error.errno in _NOT_PERMITTED:
         return FaststartError(Exit.NOT_PERMITTED, f"cannot be read: {error.strerror}", file)
     if error.errno in _GONE:
@@ -58,7 +64,13 @@ def source_error(error: OSError, file: bytes) -> FaststartError:
 
 
 def destination_error(error: OSError, file: bytes) -> FaststartError:
-    """Return what an error in the destination means: 3 if it is full, 7 if it may not be written, else 9."""
+    """Return what an error in the destination means.
+
+    Returns:
+        3, it is full; 7, it may not be written; 4, or 2 for an absolute path, the name is too long; else 9.
+    """
+    if error.errno == errno.ENAMETOOLONG:
+        return _too_long(error, file)
     if error.errno in _NO_SPACE:
         return FaststartError(Exit.NO_SPACE, f"the destination is full: {error.strerror}", file)
     if error.errno in _NOT_PERMITTED:
@@ -66,9 +78,15 @@ def destination_error(error: OSError, file: bytes) -> FaststartError:
     return FaststartError(Exit.IO_ERROR, f"writing to the destination failed: {error.strerror}", file)
 
 
+def _too_long(error: OSError, file: bytes) -> FaststartError:
+    """Return that a file of a model, or a folder that was asked for, has a name that no file system takes."""
+    code = Exit.USAGE if file.startswith(b"/") else Exit.DAMAGED
+    return FaststartError(code, f"the name, or one on the way to it, is too long: {error.strerror}", file)
+
+
 @contextlib.contextmanager
 def writing(file: bytes) -> Iterator[None]:
-    """Turn an OSError into the FaststartError 3, 7 or 9 of `destination_error`, which names the file."""
+    """Turn an OSError into the FaststartError of `destination_error`, which names the file."""
     try:
         yield
     except OSError as error:

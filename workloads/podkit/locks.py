@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 from collections.abc import Callable
 
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)  # Lustre without the mount option flock says ENOSYS (llite/file.c)
 _SECONDS = 0.1  # between two tries
 
 
@@ -25,8 +27,8 @@ def acquire(
         waiting: told every moment, with the seconds waited, while there is another owner.
 
     Raises:
-        FaststartError: 5, another owner is still there after the wait; 143, SIGTERM.
-        OSError: the file system has no locks.
+        FaststartError: 10, the file system has no locks; 5, another owner is still there after the wait; 143, SIGTERM.
+        OSError: locking failed in another way.
     """
     waited = 0.0
     while True:
@@ -37,6 +39,14 @@ def acquire(
                 raise FaststartError(
                     Exit.BUSY, f"{owner}, still after {wait:g} s; give it time with --wait", about
                 ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            message = (
+                f"the file system has no locks (flock: {error.strerror}): mount Lustre with the option flock, in a"
+                " PersistentVolume by mountOptions: [flock]"
+            )
+            raise FaststartError(Exit.REFUSED, message, about) from error
         else:
             return
         waiting(waited)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import functools
 import hashlib
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelfolder import structure
-from modelfolder.source import SourceFile, open_source
+from modelfolder.source import NOT_DIRECT, SourceFile, open_source
 from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
 from podkit.processor import SharedProcessor, processors
@@ -590,7 +589,7 @@ class _Reader:
             try:
                 count = os.preadv(self._fd, [self.buffer[done:end]], at)
             except OSError as error:
-                if error.errno != errno.EINVAL or not self._direct:
+                if error.errno not in NOT_DIRECT or not self._direct:
                     raise
                 self._use_cache()
                 count = os.preadv(self._fd, [self.buffer[done:length]], at)

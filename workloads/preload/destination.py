@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from modelfolder import manifest as manifests
 from modelfolder import names
-from modelfolder.source import Source, SourceFile, open_regular, open_uncached
+from modelfolder.source import NOT_DIRECT, Source, SourceFile, open_regular, open_uncached
 from podkit import pool
 from podkit.errors import Exit, FaststartError, writing
 from podkit.files import remove, replace
@@ -350,7 +350,7 @@ class Part:
             try:
                 done += os.pwrite(self._fd, buffer[done:end], at + done)
             except OSError as error:
-                if error.errno != errno.EINVAL or not direct:
+                if error.errno not in NOT_DIRECT or not direct:
                     raise
                 # A file system that takes O_DIRECT and not these offsets or lengths.
                 fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)

@@ -6,7 +6,6 @@ verified less than is asked for now, the journal is torn. To read it here costs 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -18,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from modelfolder import structure
-from modelfolder.source import Source, SourceFile
+from modelfolder.source import NOT_DIRECT, Source, SourceFile
 from podkit import pool
 from podkit.patience import Patience
 from podkit.processor import processors
@@ -205,7 +204,7 @@ def _read(fd: int, buffer: memoryview, at: int) -> int:
     try:
         return os.preadv(fd, [buffer], at)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno not in NOT_DIRECT:
             raise
         # A file system that takes O_DIRECT and not these offsets or lengths.
         fcntl.fcntl(fd, fcntl.F_SETFL, 0)

@@ -42,7 +42,22 @@ _ENDPOINT = re.compile("https?://[^/@\\s]+(/[^@\\s]*)?")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _TOKEN = re.compile(b"[!-~]+")
 _RATE_LIMIT = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*([0-9]+)")
+_PASSING = (408, 409, 423, 425, 429)
+"""Answers below 500 after which the same request can be taken (developer.mozilla.org, "HTTP response status codes")."""
+
+_LASTING = (501, 505)
+"""Answers from 500 on after which it cannot."""
+
+_WITHHELD = {
+    402: (Exit.NOT_PERMITTED, "asks for a payment first"),
+    407: (Exit.NOT_PERMITTED, "is behind a proxy that asks for a password"),
+    410: (Exit.NO_MODEL, "had it once, and it is gone for good"),
+    451: (Exit.NOT_PERMITTED, "withholds it for legal reasons"),
+}
+"""What answers mean that neither a token nor time changes."""
+
 _CONTENT = "content"
+_CHECK = "is HF_ENDPOINT a hub, or a mirror that answers as one does?"
 _MISSING = "there is no such repository, or it is private and no token was given"
 _SHOWN = 8  # revisions named in a message
 
@@ -53,7 +68,7 @@ def parse(address: str) -> tuple[str, str]:
     Raises:
         FaststartError: 2, it is none.
     """
-    match = _ADDRESS.fullmatch(address)
+    match = _ADDRESS.fullmatch(address.rstrip("/"))
     if match and address.isprintable():
         return match[1], match[2] or DEFAULT_REVISION
     named = _ADDRESS.fullmatch(address.partition("@")[0])
@@ -108,9 +123,9 @@ class HubRemote:
         """Return what the revision stands for now; the address names its commit, which stands for it for ever.
 
         Raises:
-            FaststartError: 2, huggingface_hub is told to stay offline; 4, a name cannot be that of a file; 6, no such
-                repository or revision, or it is empty; 7, no access, or no token in its file; 11, network; 143,
-                SIGTERM.
+            FaststartError: 2, huggingface_hub is told to stay offline, or what answers is no hub; 4, a name cannot be
+                that of a file; 6, no such repository or revision, or it is empty; 7, no access, or no token in its
+                file; 11, network; 143, SIGTERM.
         """
         return self._repeat(self._list, f"hf://{self._repository}@{self._revision}".encode())
 
@@ -188,6 +203,10 @@ class HubRemote:
         except errors.RevisionNotFoundError as error:
             message = f"there is no such revision{self._known_revisions(api)}"
             raise FaststartError(Exit.NO_MODEL, message, about) from error
+        except errors.HfHubHTTPError:  # one of them is a ValueError, too
+            raise
+        except _NoHubError as error:
+            raise FaststartError(Exit.USAGE, f"{_host(self._endpoint)} {error}: {_CHECK}", about) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = f"{_host(self._endpoint)} gives no answer of a Hugging Face hub: {_one_line(error)}"
             raise FaststartError(Exit.NETWORK, message, about) from error
@@ -309,7 +328,21 @@ class HubRemote:
         if response.status_code == 404:
             why = "there is no such repository, or the account of the token may not see it" if sent else _MISSING
             return failure(Exit.NO_MODEL, why + said)
+        if response.status_code in _WITHHELD:
+            code, why = _WITHHELD[response.status_code]
+            return failure(code, f"{host} {why}: {_status(error)}{said}")
+        if is_lasting(response.status_code):
+            return failure(Exit.USAGE, f"{host} does not take such a request: {_status(error)}{said}; {_CHECK}")
         return failure(Exit.NETWORK, f"{host} answers with {_status(error)}{said}")
+
+
+def is_lasting(status: int) -> bool:
+    """Say whether the same request would be answered with the same error again."""
+    return status not in _PASSING and (status < 500 or status in _LASTING)
+
+
+class _NoHubError(Exception):
+    """An answer of which it is said what it lacks of that of a hub."""
 
 
 class _Part(io.FileIO):
@@ -351,6 +384,10 @@ def _download(url: str, headers: dict[str, str], part: Any, file: RemoteFile) ->
     try:
         http_get(url, part, resume_size=begun, headers=headers, expected_size=file.size, displayed_filename=name)
     except _known() as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status in _WITHHELD:
+            code, why = _WITHHELD[status]
+            raise FaststartError(code, f"{_host_of(error, url)} {why}: {_status(error)}", file.path) from error
         # What the hub itself refuses, it refuses to the next try's look, too, and with the right code.
         message = f"the download from {_host_of(error, url)} broke off: {_status(error) or _one_line(error)}"
         raise FaststartError(Exit.NETWORK, message, file.path) from error
@@ -370,10 +407,10 @@ def _content(info: Any) -> tuple[str, list[RemoteFile]]:
     """Return the commit and the files of what the hub tells about a revision.
 
     Raises:
-        ValueError: a commit, a size or a version is missing.
+        _NoHubError: a commit, a size or a version is missing.
     """
-    if not _COMMIT.fullmatch(info.sha):
-        raise ValueError(f"{info.sha} is no commit")
+    if not _COMMIT.fullmatch(info.sha or ""):
+        raise _NoHubError(f"names no commit that the revision stands for, but {info.sha!r}")
     return info.sha, [_file(sibling) for sibling in info.siblings or ()]
 
 
@@ -381,7 +418,7 @@ def _file(sibling: Any) -> RemoteFile:
     sha256 = sibling.lfs.sha256 if sibling.lfs else None
     version = sha256 or sibling.blob_id
     if sibling.size is None or not version:
-        raise ValueError(f"no size or version of {sibling.rfilename}")
+        raise _NoHubError(f"tells no size or no version of {sibling.rfilename!r}")
     return RemoteFile(sibling.rfilename.encode(), sibling.size, version, sha256)
 
 

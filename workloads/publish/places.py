@@ -21,7 +21,7 @@ from preload import localdisk
 from preload.request import CopyRequest
 from preload.run import copy, require_max_bytes, require_space
 from publish.options import Options
-from publish.remote import Listing, Remote, RemoteFile
+from publish.remote import Listing, Remote, RemoteFile, require_names_fit
 from publish.report import PublishReport, telling
 from publish.sealing import Origin
 from publish.staging import Staging
@@ -110,6 +110,7 @@ class RemotePlace:
         for note in chosen.notes:
             around.say(note)
         wanted = {path: files[path] for path in sorted(chosen.paths)}
+        require_names_fit(wanted, options.staging)
         report.total_bytes = sum(file.size for file in wanted.values())
         require_max_bytes(report.total_bytes, options.max_bytes, os.fsencode(options.source))
         staging = Staging(options.staging)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -76,6 +77,31 @@ class Remote(Protocol):
             Where in the folder the file lies; its size is the listed one.
         """
         ...
+
+
+NAME_BYTES = 255
+"""The most bytes of a name on Lustre and on Linux' file systems (NAME_MAX of linux/limits.h)."""
+
+_PATH_BYTES = 4095
+"""The most bytes of a path that Linux takes (PATH_MAX of linux/limits.h, without the final zero)."""
+
+
+def require_names_fit(paths: Iterable[bytes], folder: str) -> None:
+    """Hold that files can have their names in a folder.
+
+    Raises:
+        FaststartError: 4, a file system takes no name or path as long as one of these.
+    """
+    above = len(os.fsencode(folder)) + 1
+    for path in paths:
+        name = max(map(len, path.split(b"/")))
+        for what, length, most in (("name", name, NAME_BYTES), ("path", above + len(path), _PATH_BYTES)):
+            if length > most:
+                message = (
+                    f"has a {what} of {length} bytes, and file systems take {most}: rename it in the source, or leave"
+                    " it out with --files"
+                )
+                raise FaststartError(Exit.DAMAGED, message, path)
 
 
 def listed(files: Iterable[RemoteFile], folders: Iterable[bytes], where: str) -> tuple[RemoteFile, ...]:

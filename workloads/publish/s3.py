@@ -36,9 +36,10 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 object"). That one of INTELLIGENT_TIERING is archived shows only when it is read."""
 
 _ADDRESS = re.compile("s3://([A-Za-z0-9._-]{3,255})(?:/([^\ud800-\udfff]*))?")  # what UTF-8 has no bytes for
+_REQUESTER_PAYS = re.compile("requester.?pay|request.?payer", re.IGNORECASE)
+_NOT_PAID = "which publish does not do: copy the model into a bucket of your own first"
 _ELSEWHERE = ("PermanentRedirect", "TemporaryRedirect", "Redirect", "IllegalLocationConstraintException")
 _GONE = (404, 412, 416)  # no such object, not with this ETag, not that long
-_OPERATIONS = ("ListObjectsV2", "GetObject", "HeadObject")
 _SLICE = 0.1  # seconds between two looks at whether to stop
 _STS_SECONDS = 2  # what the name of the caller is worth waiting for
 _NAME = "content"
@@ -339,7 +340,7 @@ class S3Remote:
         if status >= 500 or status == 429 or code in ("RequestTimeout", "SlowDown"):
             message = f"S3 answered with an error {metadata.get('RetryAttempts', 0) + 1} times, the last was {said}"
             return FaststartError(Exit.NETWORK, message, file)
-        if error.operation_name not in _OPERATIONS:  # but one of STS, for a role to assume
+        if error.operation_name not in self._client.meta.service_model.operation_names:  # but one of STS or SSO
             return _no_credentials(error, file)
         if code in _ELSEWHERE or 300 <= status < 400 or (code == "AuthorizationHeaderMalformed" and region):
             where = f"region {region}: set AWS_DEFAULT_REGION to it" if region else "another region"
@@ -347,13 +348,21 @@ class S3Remote:
             return FaststartError(Exit.NOT_PERMITTED, message, file)
         if code == "InvalidObjectState":
             return FaststartError(Exit.NOT_PERMITTED, _archived(answer.get("StorageClass", "of S3")), file)
+        if _REQUESTER_PAYS.search(said):
+            message = f"the bucket {self._bucket} makes whoever asks pay (Requester Pays), {_NOT_PAID} ({said})"
+            return FaststartError(Exit.NOT_PERMITTED, message, file)
         if code not in ("AccessDenied", "403"):
             return FaststartError(Exit.NOT_PERMITTED, f"S3 refuses it: {said}", file)
+        if error.operation_name == "CreateSession":  # of a directory bucket, for whatever is asked of it
+            action = (
+                f"s3express:CreateSession on arn:{self._client.meta.partition}:s3express:{own}:*:bucket/{self._bucket}"
+            )
         caller = "" if "arn:" in said else self._caller()
         elsewhere = f"; the bucket lies in region {region}, not in {own}" if region and region != own else ""
         message = (
             f"no access: {caller or 'the caller'} needs {action}, by its own policy and, if the bucket belongs to "
-            f"another account, by the bucket's policy, too{elsewhere} ({said})"
+            f"another account, by the bucket's policy, too{elsewhere}; a bucket of another account that makes whoever "
+            f"asks pay (Requester Pays) answers so, too, {_NOT_PAID} ({said})"
         )
         return FaststartError(Exit.NOT_PERMITTED, message, file, passing=_has_pod_identity())
 

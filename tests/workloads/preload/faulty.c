@@ -20,7 +20,8 @@
  *   FAULTY_FLIP=offset     reads that cover this byte give another value for it
  *   FAULTY_CHANGE=how@k    before the k-th read: shrink (to half), grow, touch (mtime) the file, really and once
  *   FAULTY_KILL=k          SIGKILL to the process at the k-th matching call, before it is done
- *   FAULTY_NO_DIRECT=how   O_DIRECT on the source: `open` is refused, or the first read (`read`), both with EINVAL
+ *   FAULTY_NO_DIRECT=how   O_DIRECT on the source: `open` is refused, or the first read (`read`)
+ *   FAULTY_NO_DIRECT_ERROR=name with what these fail; default EINVAL
  * The destination's side: writes and allocations of regular files below DESTINATION that match DESTINATION_NAME.
  *   FAULTY_DESTINATION=folder, FAULTY_DESTINATION_NAME=pattern
  *   FAULTY_FULL=n          writes fail once n bytes were written
@@ -61,10 +62,11 @@ static const struct { const char *name; int bit; } kinds[] = {
     {"open", OPEN}, {"stat", STAT}, {"fstat", FSTAT}, {"list", LIST}, {"readdir", READDIR}, {"read", READ}};
 static const struct { const char *name; int number; } errors[] = {
     {"EIO", EIO}, {"ESTALE", ESTALE}, {"ETIMEDOUT", ETIMEDOUT}, {"ENOTCONN", ENOTCONN}, {"ESHUTDOWN", ESHUTDOWN},
-    {"EACCES", EACCES}, {"EINVAL", EINVAL}, {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS}};
+    {"EACCES", EACCES}, {"EINVAL", EINVAL}, {"EOPNOTSUPP", EOPNOTSUPP},
+    {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS}};
 
 static const char *prefix, *pattern, *dest, *dest_pattern, *change, *no_direct, *log_path;
-static int calls, fail, full_error, ready, changed;
+static int calls, fail, full_error, no_direct_error, ready, changed;
 static long beyond, skip, times, streams, stuck, shortest, flip, change_at, kill_at, full, reserved, short_write;
 static double nap, rate, free_at;
 static long seen, hits, written, allocated, nthreads;
@@ -100,6 +102,7 @@ __attribute__((constructor)) static void settings(void) {
   }
   fail = error_number("FAULTY_ERROR", 0);
   full_error = error_number("FAULTY_FULL_ERROR", ENOSPC);
+  no_direct_error = error_number("FAULTY_NO_DIRECT_ERROR", EINVAL);
   ready = (int)number("FAULTY_READY", -1);
   beyond = number("FAULTY_BEYOND", 0);
   skip = number("FAULTY_SKIP", 0);
@@ -261,7 +264,7 @@ static int refused_direct(int fd, const char *path) {
     char path[PATH_MAX]; \
     long at = (offset), asked = sum(parts, count); \
     Fault fault = meet(READ, call, path_of(fd, path), at, asked); \
-    if (!fault.error && refused_direct(fd, path)) fault.error = EINVAL; \
+    if (!fault.error && refused_direct(fd, path)) fault.error = no_direct_error; \
     if (fault.error) return errno = fault.error, -1; \
     ssize_t got = real_call; \
     if (got > 0 && (fault.shorten || fault.flip)) { \
@@ -313,7 +316,7 @@ static int opening(int folder, const char *path, int flags) {
   char whole[PATH_MAX];
   if (!prefix) return 0;
   path_at(folder, path, whole);
-  if (no_direct && !strcmp(no_direct, "open") && (flags & O_DIRECT) && below(prefix, pattern, whole)) return EINVAL;
+  if (no_direct && !strcmp(no_direct, "open") && (flags & O_DIRECT) && below(prefix, pattern, whole)) return no_direct_error;
   return meet(OPEN, "open", whole, 0, 0).error;
 }
 

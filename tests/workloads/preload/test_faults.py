@@ -398,10 +398,10 @@ def test_writes_that_take_less_than_they_were_given_do_no_harm(faulty, shared, d
     assert differences(shared, destination) == []
 
 
-@pytest.mark.parametrize("how", ["open", "read"])
+@pytest.mark.parametrize(("how", "error"), [("open", "EINVAL"), ("open", "EOPNOTSUPP"), ("read", "EOPNOTSUPP")])
 @pytest.mark.parametrize("way", TWO_WAYS)
-def test_a_source_that_knows_no_direct_reads_is_copied_all_the_same(faulty, shared, destination, how, way):
-    ended = faulty.run(shared, destination, *way, no_direct=how)
+def test_a_source_that_knows_no_direct_reads_is_copied_all_the_same(faulty, shared, destination, how, error, way):
+    ended = faulty.run(shared, destination, *way, no_direct=how, no_direct_error=error)
     assert ended.code == 0, ended.said
     assert differences(shared, destination) == []
 

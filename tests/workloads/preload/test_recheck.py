@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelfolder import structure
+from modelfolder.source import NOT_DIRECT
 from preload import copier, mode, recheck
 from preload.destination import Destination
 from tests.workloads.support import (
@@ -367,8 +368,9 @@ def test_what_was_checked_before_a_kill_is_not_checked_again(boots, reads, monke
     assert (len(kept), again) == (4, set())
 
 
+@pytest.mark.parametrize("number", NOT_DIRECT)
 def test_a_file_system_that_opens_files_around_the_page_cache_and_does_not_read_them_so_is_read_through_it(
-    boots, monkeypatch
+    boots, monkeypatch, number
 ):
     real = os.preadv
     refused: list[int] = []
@@ -377,7 +379,7 @@ def test_a_file_system_that_opens_files_around_the_page_cache_and_does_not_read_
         inside = str(boots.destination) in os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - a descriptor
         if inside and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
             refused.append(fd)
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(number, os.strerror(number))
         return real(fd, buffers, at)
 
     monkeypatch.setattr(os, "preadv", picky)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelfolder.manifest import ManifestFile
-from modelfolder.source import SourceFile, look
+from modelfolder.source import NOT_DIRECT, SourceFile, look
 from podkit.patience import Patience
 from preload import copier, state
 from preload.destination import Part, locked
@@ -584,7 +584,8 @@ def test_lines_after_the_last_mark_that_is_on_disk_are_not_believed_after_a_rese
 # direct writes
 
 
-def test_a_file_system_that_takes_no_direct_writes_after_all_gets_the_right_size(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", NOT_DIRECT)
+def test_a_file_system_that_takes_no_direct_writes_after_all_gets_the_right_size(tmp_path, monkeypatch, number):
     """The last page was filled up by a direct write before the file system refused the next one."""
     real = write(tmp_path, {"x": bytes(2 * PAGE + 100)}) / "x"
     status = real.stat()
@@ -597,7 +598,7 @@ def test_a_file_system_that_takes_no_direct_writes_after_all_gets_the_right_size
     def refusing(fd, data, at):
         calls.append(at)
         if len(calls) == 2:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(number, os.strerror(number))
         return pwrite(fd, data, at)
 
     monkeypatch.setattr(os, "pwrite", refusing)

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from modelfolder.manifest import ManifestFile
-from modelfolder.source import SourceFile
+from modelfolder.source import NOT_DIRECT, SourceFile
 from podkit import program
 from podkit.patience import Patience
 from preload import copier, work
 from preload.destination import Destination, Part, locked
 from preload.state import Identity, Past
+from tests.workloads.publish import support as published
 from tests.workloads.support import is_marked, preload, publish, safetensors, tree, use_small_pieces, write
 
 PAGE = 4096
@@ -45,7 +46,8 @@ def test_a_thread_that_comes_after_the_journal_s_end_writes_to_no_file(tmp_path)
     assert b"late" not in (tmp_path / "destination/.faststart/work/journal.jsonl").read_bytes()
 
 
-def test_streams_that_are_refused_direct_writes_at_once_all_go_on_through_the_cache(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", NOT_DIRECT)
+def test_streams_that_are_refused_direct_writes_at_once_all_go_on_through_the_cache(tmp_path, monkeypatch, number):
     streams = 4
     real = write(tmp_path, {"x": bytes(streams * PAGE)}) / "x"
     status = real.stat()
@@ -59,17 +61,17 @@ def test_streams_that_are_refused_direct_writes_at_once_all_go_on_through_the_ca
         if not getattr(refused, "once", False):
             refused.once = True
             meeting.wait(20)
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(number, os.strerror(number))
         return pwrite(fd, data, at)
 
     monkeypatch.setattr(os, "pwrite", refusing)
     errors: list[BaseException] = []
 
-    def stream(number: int, part: Part) -> None:
+    def stream(page: int, part: Part) -> None:
         buffer = memoryview(mmap.mmap(-1, PAGE))
-        buffer[:] = bytes([number + 1]) * PAGE
+        buffer[:] = bytes([page + 1]) * PAGE
         try:
-            part.write(buffer, number * PAGE, PAGE)
+            part.write(buffer, page * PAGE, PAGE)
         except OSError as error:
             errors.append(error)
 
@@ -189,12 +191,36 @@ def test_two_streams_of_which_one_hangs_in_a_block_that_the_other_helped_with_co
     assert tree(tmp_path / "destination") == tree(source)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
-def test_a_file_system_without_locks_is_9_and_no_traceback(source, tmp_path, monkeypatch, number):
+def flock_fails(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("program", ["preload", "publish", "publish --in-place", "publish --remove"])
+def test_a_file_system_without_locks_is_10_and_it_is_said_how_to_mount_lustre(
+    source, tmp_path, monkeypatch, number, program
+):
+    published.publish("--in-place", write(source, published.MODEL))
+    assert published.publish(source, tmp_path / "sealed").code == 0
+    flock_fails(monkeypatch, number)
+    to = tmp_path / "destination"
+    message = {
+        "preload": lambda: preload(source, to).termination,
+        "publish": lambda: published.publish(source, to).message,
+        "publish --in-place": lambda: published.publish("--in-place", source).message,
+        "publish --remove": lambda: published.publish("--remove", tmp_path / "sealed").message,
+    }[program]()
+    assert message["code"] == 10
+    assert f"no locks (flock: {os.strerror(number)}): mount Lustre with the option flock" in message["message"]
+    assert "mountOptions: [flock]" in message["message"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_lock_that_fails_in_another_way_is_9_and_no_traceback(source, tmp_path, monkeypatch, number):
+    flock_fails(monkeypatch, number)
     result = preload(source, tmp_path / "destination")
     assert (result.code, result.file) == (9, str(tmp_path / "destination"))
 

@@ -28,6 +28,7 @@ from podkit.patience import DELAYS, Patience
 from publish import hub as hubs
 from publish.hub import HubRemote, open_hub
 from publish.remote import Listing, RemoteFile
+from tests.workloads.publish.support import publish
 from tests.workloads.support import WORKLOADS, Naps
 
 TOKEN = "hf_oNeOfSomebodys"
@@ -207,7 +208,7 @@ def test_nothing_is_left_but_the_files_and_the_users_cache_is_not_touched(hub, p
 @pytest.mark.parametrize(
     "address",
     [
-        "hf://", "hf://@main", "hf:///name", "hf://org/", "hf://org/name/", "hf://org/name@", "hf://org/name@a b",
+        "hf://", "hf://@main", "hf:///name", "hf:///", "hf://org/name@", "hf://org/name@/", "hf://org/name@a b",
         "hf://org/name@a\nb", "hf://org/name@\udcff", "hf://org/name@\x7f", "hf://org/name/file.json", "hf://org/na me",
         "hf://-org/name", "hf://org/name.", "hf://org/na--me", "hf://or..g/name", "hf://org/name.git", "hf://org/näme",
         "hf://org/" + "n" * 97, "HF://org/name", "org/name", "https://huggingface.co/org/name", "",
@@ -219,6 +220,21 @@ def test_what_is_no_address_is_refused_with_what_would_be_one(address):
     assert error.code == Exit.USAGE
     assert "hf://ORG/NAME@REVISION" in error.message
     assert error.file == os.fsencode(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("hf://org/name/", ("org/name", "main")),
+        ("hf://org/name//", ("org/name", "main")),
+        ("hf://gpt2/", ("gpt2", "main")),
+        ("hf://org/name@v1.0/", ("org/name", "v1.0")),
+        ("hf://org/name@refs/pr/1/", ("org/name", "refs/pr/1")),
+        (f"hf://org/name@{'0' * 40}/", ("org/name", "0" * 40)),
+    ],
+)
+def test_slashes_at_the_end_of_an_address_are_no_part_of_it(address, parsed):
+    assert hubs.parse(address) == parsed
 
 
 PART = st.from_regex(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?", fullmatch=True).filter(
@@ -515,7 +531,7 @@ def test_a_repository_without_a_file_is_none(hub, place):
 # The network
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
 def test_a_busy_hub_is_asked_again(hub, place, status):
     hub.add("org/name", FILES)
     hub.faults.extend(
@@ -607,11 +623,7 @@ def test_the_answer_that_the_broken_ones_are_made_of_is_a_good_one(hub, place):
     "answer",
     [
         b"", b"<html>Please log in to the wifi</html>", b"[]", b"null", b"{}", b"\xff",
-        json.dumps(INFO | {"sha": None}).encode(), json.dumps(INFO | {"sha": "main"}).encode(),
-        json.dumps(INFO | {"siblings": [{"rfilename": "a"}]}).encode(),
-        json.dumps(INFO | {"siblings": [{"rfilename": "a", "size": 1}]}).encode(),
         json.dumps(INFO | {"siblings": [{"rfilename": "\ud800", "size": 1, "blobId": "b"}]}).encode(),
-        json.dumps(INFO | {"siblings": [{"rfilename": "a", "blobId": "b"}]}).encode(),
         json.dumps(INFO | {"siblings": [{"rfilename": 3, "size": 1, "blobId": "b"}]}).encode(),
         json.dumps(INFO | {"siblings": [{"size": 1, "blobId": "b"}]}).encode(),
         json.dumps(INFO | {"siblings": 3}).encode(),
@@ -624,6 +636,76 @@ def test_an_answer_that_is_none_of_a_hub_ends_with_11(hub, place, answer):
 
     assert error.code == Exit.NETWORK
     assert "gives no answer of a Hugging Face hub" in error.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"sha": None}, "names no commit that the revision stands for, but None"),
+        ({"sha": "main"}, "names no commit that the revision stands for, but 'main'"),
+        ({"sha": ""}, "names no commit"),
+        ({"sha": "0" * 39}, "names no commit"),
+        ({"siblings": [{"rfilename": "a"}]}, "tells no size or no version of 'a'"),
+        ({"siblings": [{"rfilename": "a", "size": 1}]}, "tells no size or no version of 'a'"),
+        ({"siblings": [{"rfilename": "a", "blobId": "b"}]}, "tells no size or no version of 'a'"),
+        ({"siblings": [*INFO["siblings"], {"rfilename": "b", "size": None, "blobId": "b"}]}, "version of 'b'"),
+        ({"siblings": [{"rfilename": "a", "size": 1, "blobId": ""}]}, "version of 'a'"),
+    ],
+)
+def test_a_mirror_without_commit_sizes_or_versions_ends_at_once_with_2_and_words(hub, place, answer, words):
+    hub.add("org/name", FILES)
+    hub.faults.append(Fault("/api/models", times=ALWAYS, body=json.dumps(INFO | answer).encode()))
+    opened = place()
+    error = ends(lambda: opened.listing)
+
+    assert error.code == Exit.USAGE
+    assert words in error.message
+    assert "is HF_ENDPOINT a hub, or a mirror that answers as one does?" in error.message
+    assert (len(hub.requests), opened.naps.seconds) == (1, 0)
+
+
+WITHHELD = {402: 7, 407: 7, 410: 6, 451: 7}
+NOT_TAKEN = dict.fromkeys((400, 405, 406, 413, 414, 418, 421, 422, 431, 501, 505), 2)
+
+
+@pytest.mark.parametrize(("status", "code"), [*WITHHELD.items(), *NOT_TAKEN.items()])
+@pytest.mark.parametrize("name", [None, "config.json", "model.safetensors"])
+def test_an_answer_that_stays_the_same_ends_at_once_with_its_own_code_and_what_the_hub_says(
+    hub, place, status, code, name
+):
+    hub.add("org/name", FILES)
+    opened = place()
+    if name:
+        assert opened.listing
+        hub.requests.clear()
+    hub.faults.append(Fault(method="", times=ALWAYS, status=status, message="So it is."))
+    error = ends(lambda: opened.fetch(name) if name else opened.listing)
+
+    assert (error.code, error.file) == (code, name.encode() if name else b"hf://org/name@main")
+    assert f"HTTP {status} (So it is.)" in error.message
+    assert (len(hub.requests), opened.naps.seconds) == (1, 0)
+
+
+@pytest.mark.parametrize(("status", "code"), WITHHELD.items())
+def test_what_a_cdn_withholds_is_asked_for_once(hub, place, status, code):
+    hub.add("org/name", FILES)
+    hub.faults.append(Fault(where="cdn", times=ALWAYS, status=status))
+    opened = place()
+    error = ends(lambda: opened.fetch("model.safetensors"))
+
+    assert (error.code, error.file) == (code, b"model.safetensors")
+    assert f"HTTP {status}" in error.message
+    assert len(hub.asked("cdn")) == 1
+
+
+@pytest.mark.parametrize("status", [451, 410])
+def test_a_publishing_job_tries_no_second_time_what_stays_the_same(hub, tmp_path, status):
+    hub.add("org/name", FILES)
+    hub.faults.append(Fault(method="", times=ALWAYS, status=status))
+    ended = publish("hf://org/name", tmp_path / "to", "--tries", "4")
+
+    assert ended.code == WITHHELD[status]
+    assert len(hub.requests) == 1
 
 
 # Access

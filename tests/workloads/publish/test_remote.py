@@ -281,3 +281,42 @@ def test_a_model_sealed_from_a_branch_stands_when_that_moves_and_is_8_when_anoth
         assert publish("hf://org/other@main", destination).code == 8
 
     assert tree(destination) == sealed
+
+
+LONG = b"n" * 256
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        LONG,
+        LONG + b".safetensors",
+        LONG + b"/config.json",
+        b"a/" + LONG + b"/b.json",
+        "ü".encode() * 128,
+        "日本".encode() * 43,
+        b"/".join([b"n" * 255] * 16),
+    ],
+    ids=lambda path: str(len(path)),
+)
+def test_a_name_that_no_file_system_takes_is_4_before_anything_is_fetched(shelf, destination, path):
+    shelf.files[path] = b"1"
+    ended = publish(ADDRESS, destination, "--files", "all")
+    assert ended.code == 4
+    assert path.decode().startswith(ended.message["file"].removesuffix("..."))  # of 4 KiB at the most
+    assert "bytes, and file systems take " in ended.message["message"]
+    assert (shelf.fetched, stage(destination).exists(), destination.exists()) == ([], False, False)
+
+
+@pytest.mark.parametrize("path", [LONG + b".png", LONG + b"/x.md", b"original/" + LONG, b"images/" + LONG + b".pdf"])
+def test_a_name_that_no_file_system_takes_and_that_is_left_out_is_no_matter(shelf, destination, path):
+    shelf.files[path] = b"1"
+    chosen = [os.fsdecode(name) for name in CONTENT]
+    assert publish(ADDRESS, destination, "--files", *chosen).code == 0
+
+
+@pytest.mark.parametrize("path", [b"n" * 255, b"d" * 255 + b"/" + b"n" * 255, "ü".encode() * 127, b"a/" * 99 + b"x"])
+def test_a_name_as_long_as_a_file_system_takes_is_published(shelf, destination, path):
+    shelf.files[path] = b"1"
+    assert publish(ADDRESS, destination, "--files", "all").code == 0
+    assert tree(destination)[path] == b"1"

@@ -306,6 +306,78 @@ def test_where_aws_names_the_caller_itself_or_does_not_say_nobody_is_asked_twice
     assert "no access: the caller needs s3:ListBucket" in refused(place().listing).message
 
 
+DIRECTORY_BUCKET = "models--use1-az4--x-s3"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("Access Denied", f"{CALLER} needs s3express:CreateSession on arn:aws:s3express:us-east-1:*:bucket/"),
+        ("User: arn:aws:sts::1:assumed-role/a/b is not authorized", "the caller needs s3express:CreateSession on arn:"),
+        ("ReadWrite sessions are not allowed.", "(AccessDenied: ReadWrite sessions are not allowed.)"),
+    ],
+)
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_directory_bucket_whose_session_is_denied_is_no_lack_of_credentials(store, said, words, tries):
+    store.between = refusing(403, "AccessDenied", said)
+    for _ in range(tries):
+        error = refused(place(f"s3://{DIRECTORY_BUCKET}/tiny").listing)
+        assert (error.code, "no AWS credentials" in error.message) == (Exit.NOT_PERMITTED, False)
+        assert words in error.message
+        assert DIRECTORY_BUCKET in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (404, "NoSuchBucket", (Exit.NO_MODEL, f"there is no bucket {DIRECTORY_BUCKET}")),
+        (403, "InvalidAccessKeyId", (Exit.NOT_PERMITTED, "S3 refuses it: InvalidAccessKeyId")),
+        (400, "ExpiredToken", (Exit.NOT_PERMITTED, "S3 refuses it: ExpiredToken")),
+        (503, "SlowDown", (Exit.NETWORK, "the last was SlowDown")),
+        (403, "SignatureDoesNotMatch", (Exit.NOT_PERMITTED, "S3 refuses it: SignatureDoesNotMatch")),
+    ],
+)
+def test_each_answer_to_a_session_of_a_directory_bucket_ends_as_one_to_a_listing_does(store, status, code, expected):
+    store.between = refusing(status, code)
+    error = refused(place(f"s3://{DIRECTORY_BUCKET}/tiny").listing)
+    assert error.code == expected[0]
+    assert expected[1] in error.message
+
+
+def test_a_denied_access_names_requester_pays_as_a_possible_cause_for_s3_gives_none(store, tmp_path):
+    remote, file = only_file(store, SMALL)
+
+    def between(app: App, environ: Environ, start: Start) -> Iterable[bytes]:
+        """A Requester Pays bucket of another account."""
+        paid = environ.get("HTTP_X_AMZ_REQUEST_PAYER") == "requester"
+        return app(environ, start) if paid else refusing(403, "AccessDenied", "Access Denied")(app, environ, start)
+
+    store.between = between
+    for error in (refused(place().listing), refused(fetch, remote, file, tmp_path)):
+        assert error.code == Exit.NOT_PERMITTED
+        assert "makes whoever asks pay (Requester Pays) answers so, too" in error.message
+        assert "copy the model into a bucket of your own first" in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (403, "AccessDenied", "Bucket is a requester pays bucket"),
+        (403, "AccessDenied", "RequesterPays: the request lacks x-amz-request-payer"),
+        (400, "UserProjectMissing", "Bucket is a requester pays bucket but no user project provided."),
+        (400, "InvalidArgument", "missing header x-amz-request-payer"),
+        (403, "RequesterPayRequired", "No."),
+    ],
+)
+def test_a_requester_pays_bucket_that_says_so_is_named(store, status, code, said):
+    store.between = refusing(status, code, said)
+    error = refused(place().listing)
+
+    assert error.code == Exit.NOT_PERMITTED
+    assert f"the bucket {BUCKET} makes whoever asks pay (Requester Pays), which publish does not do" in error.message
+    assert "needs s3:ListBucket" not in error.message
+
+
 def test_an_s3_of_another_maker_is_no_reason_to_show_its_keys_to_aws(store, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", store.endpoint)
