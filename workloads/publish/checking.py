@@ -46,7 +46,7 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
     differs = any(finding.code is not None for finding in findings)
     verdict = judge(source, around.patience)
     findings += verdict.findings
-    pickle = "is a Python pickle: whoever wrote it can run code in the server"
+    pickle = "is a Python pickle, or cannot be told from one: whoever wrote it can run code in the server"
     findings += (Finding(path, pickle, None) for path in verdict.pickles)
     for finding in findings:
         around.print(f"{'warning' if finding.code is None else 'wrong':8}{finding}")

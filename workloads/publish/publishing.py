@@ -200,8 +200,8 @@ def _require_good(source: Source, verdict: Verdict, options: Options, around: Su
         raise FaststartError(first.code or Exit.DAMAGED, first.message + more, first.file)
     if verdict.pickles and not options.allow_pickle:
         message = (
-            f"is a Python pickle ({len(verdict.pickles)} such files): whoever wrote it can run code in the server;"
-            " publish safetensors, leave it out with --files, or allow it with --allow-pickle"
+            f"is a Python pickle, or cannot be told from one ({len(verdict.pickles)} such files): whoever wrote it can"
+            " run code in the server; publish safetensors, leave it out with --files, or allow it with --allow-pickle"
         )
         raise FaststartError(Exit.NOT_PERMITTED, message, verdict.pickles[0])
 
