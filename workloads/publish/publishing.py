@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.manifest import Manifest, canonical, digest
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
@@ -21,7 +23,7 @@ from publish.options import Options
 from publish.places import FolderInPlace, FolderPlace, Place, RemotePlace
 from publish.report import PublishReport, telling
 from publish.s3 import open_s3
-from publish.sealing import Hashing, Origin
+from publish.sealing import Hashes, Hashing, Origin
 from publish.staging import clear, finish, lock_of, locked, require_free, sync_folders
 from publish.verdict import Verdict, judge
 
@@ -49,6 +51,9 @@ def publish(options: Options, around: Surroundings, report: PublishReport) -> No
         if sealed:
             with report.phase("look"):
                 _recognise(sealed, place, options, around, report)
+            if options.in_place:
+                with report.phase("seal"):
+                    _confirm(sealed, place, options, around, report)
             return
         if not options.in_place:
             require_free(options.destination)
@@ -77,7 +82,11 @@ def _lock(options: Options) -> str:
     if options.in_place:
         if not os.path.isdir(options.source):
             raise FaststartError(Exit.NO_MODEL, "there is no such folder", os.fsencode(options.source))
-        return os.path.join(options.source, os.fsdecode(names.STATE), "publish.lock")
+        own = os.path.join(options.source, os.fsdecode(names.STATE))
+        if os.path.islink(own):
+            message = "is a link, through which another folder's seal would be written: remove it"
+            raise FaststartError(Exit.REFUSED, message, os.fsencode(own))
+        return os.path.join(own, "publish.lock")
     return lock_of(options.staging)
 
 
@@ -142,6 +151,23 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
         report.message = f"{moved}; {report.message}"
 
 
+def _confirm(sealed: Manifest, place: Place, options: Options, around: Surroundings, report: PublishReport) -> None:
+    """Hold the seal of a folder that is somebody's own to what publishing would write: it may have come with it.
+
+    Raises:
+        FaststartError: 4, 6, 7, 8 or 9, naming the file; 143, SIGTERM.
+    """
+    origin = place.bring(report)
+    source, verdict = _judged(place.root, options.files, options, around)
+    hashes = _hashed(source, (), around, report)
+    own = manifests.parse(canonical(sealing.document(source, verdict, hashes, origin)))
+    if dataclasses.replace(own, digest=sealed.digest) != sealed:
+        wrong = sorted(file.path for file in {*own.files} ^ {*sealed.files})
+        what = "is not what its manifest says" if wrong else "has a manifest of another model, revision or source"
+        message = f"{what}: if the manifest came with the folder, remove {manifests.PATH.decode()} and seal it anew"
+        raise FaststartError(Exit.CHANGED, message, wrong[0] if wrong else os.fsencode(place.root))
+
+
 def _seal(
     root: str, origin: Origin, options: Options, around: Surroundings, report: PublishReport
 ) -> tuple[str, Verdict]:
@@ -154,13 +180,8 @@ def _seal(
         FaststartError: 4, 6, 7, 8 or 9, naming the file; 143, SIGTERM.
     """
     # What was put together here holds what was chosen, and nothing else.
-    source = look(os.fsencode(root), options.files if options.in_place else ["all"], around.patience, by_manifest=False)
-    verdict = judge(source, around.patience)
-    _require_good(source, verdict, options, around)
-    hashing = Hashing(source.files, set(origin.sha256), processors(), around.patience)
-    progress = Progress(source.total_bytes, around.say, around.draw, done="hashed")
-    with telling(progress, lambda: hashing.done, processors()), report.verifying():
-        hashes = hashing.run()
+    source, verdict = _judged(root, options.files if options.in_place else ("all",), options, around)
+    hashes = _hashed(source, set(origin.sha256), around, report)
     wrong = sealing.wrong_sha256(hashes, origin.sha256)
     if wrong:
         for path in wrong:
@@ -180,6 +201,22 @@ def _seal(
     if not options.in_place:
         sync_folders(root, source.folders)
     return digest(data), verdict
+
+
+def _judged(root: str, files: tuple[str, ...], options: Options, around: Surroundings) -> tuple[Source, Verdict]:
+    source = look(os.fsencode(root), files, around.patience, by_manifest=False)
+    verdict = judge(source, around.patience)
+    _require_good(source, verdict, options, around)
+    return source, verdict
+
+
+def _hashed(
+    source: Source, whole: Collection[bytes], around: Surroundings, report: PublishReport
+) -> dict[bytes, Hashes]:
+    hashing = Hashing(source.files, whole, processors(), around.patience)
+    progress = Progress(source.total_bytes, around.say, around.draw, done="hashed")
+    with telling(progress, lambda: hashing.done, processors()), report.verifying():
+        return hashing.run()
 
 
 def _require_good(source: Source, verdict: Verdict, options: Options, around: Surroundings) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelfolder import manifest as manifests
+from modelfolder import structure
 from modelfolder.source import look
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
@@ -24,6 +26,7 @@ from publish import program, publishing, sealing, staging
 from publish.sealing import Hashing
 from tests.workloads.publish.support import FIRST, MODEL, SECOND, manifest, publish
 from tests.workloads.support import preload, tree, write
+from tests.workloads.support import publish as seal
 
 
 @pytest.fixture
@@ -194,6 +197,70 @@ def test_a_folder_that_changed_after_it_was_sealed_in_place_is_8(source):
     publish("--in-place", source)
     write(source, {"config.json": MODEL["config.json"]})
     assert publish("--in-place", source).code == 8
+
+
+def forge(source: Path, **changed: Any) -> None:
+    """Seal a folder as its author could: with a manifest that fits it, some of whose keys may be given."""
+    found = look(os.fsencode(source), ["auto"], Patience(), by_manifest=False).manifest
+    own: dict[str, Any] = {
+        "model": source.parent.name,
+        "revision": source.name,
+        "source": f"path:{source}",
+        "source_digest": found.digest,
+        "chosen": ["auto"],
+    }
+    own.update(changed)
+    seal(source, **own)
+
+
+FORGED: list[tuple[str, Callable[[Path], object], dict[str, Any], list[str], int]] = [
+    ("a pickle", lambda root: write(root, {"sparse_linear.pt": b"\x80\2N."}), {}, [], 7),
+    ("an old pickle that is told", lambda root: write(root, {"sparse_linear.pt": b"N."}), {"pickle": True}, [], 7),
+    ("too many bytes", lambda root: None, {}, ["--max-bytes", "100"], 8),
+    ("a cut shard", lambda root: os.truncate(root / SECOND, 100), {}, [], 4),
+    ("no tokenizer", lambda root: (root / "tokenizer.json").unlink(), {}, [], 4),
+    ("a pointer", lambda root: write(root, {FIRST: structure.LFS_START}), {}, [], 4),
+    ("another revision", lambda root: None, {"revision": "r0"}, [], 8),
+    ("another model", lambda root: None, {"model": "other"}, [], 8),
+    ("no file", lambda root: None, {"files": [], "total_bytes": 0}, [], 6),
+    ("folders that are not there", lambda root: None, {"folders": ["a"]}, [], 8),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "changed", "more", "code"), [one[1:] for one in FORGED], ids=[one[0] for one in FORGED]
+)
+def test_a_seal_that_came_with_a_folder_is_not_believed(source, spoil, changed, more, code):
+    spoil(source)
+    forge(source, **changed)
+    before = tree(source)
+    assert publish("--in-place", source, *more).code == code
+    assert tree(source) == before
+
+
+@pytest.mark.parametrize(("place", "code"), [("one block", 8), ("size", 4), ("hash of another file", 8)])
+def test_a_seal_that_does_not_fit_the_files_is_refused(source, place, code):
+    assert publish("--in-place", source).code == 0
+    document = manifest(source)
+    first, *_, last = document["files"]
+    match place:
+        case "one block":
+            last["blocks"][0] = last["blocks"][0][::-1]
+        case "size":
+            first["size"], last["size"] = first["size"] - 1, last["size"] + 1
+        case _:
+            first["blocks"] = last["blocks"]
+    write(source, {".faststart/manifest.json": json.dumps(document).encode()})
+    assert publish("--in-place", source).code == code
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "other/model/.faststart"])
+def test_a_seal_is_not_written_through_a_link_into_another_folder(source, tmp_path, name):
+    target = write(tmp_path / name, {"manifest.json": b"precious"})
+    (source / ".faststart").symlink_to(target)
+    result = publish("--in-place", source)
+    assert (result.code, result.message["file"]) == (10, str(source / ".faststart"))
+    assert tree(target) == {b"manifest.json": b"precious"}
 
 
 def test_a_folder_that_is_refused_in_place_is_left_as_it_was(source):
