@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from preload import copier
 from tests.workloads.publish import support as published
 from tests.workloads.support import WORKLOADS, preload, tree, write
 
-SOURCE = {**published.MODEL, **{f"sub/{n}.json": os.urandom(3000) for n in range(40)}}
+SOURCE = {**published.MODEL, **{f"sub/{n}.json": random.Random(n).randbytes(3000) for n in range(40)}}
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ IDENTITY = Identity("sha256:0", "sha256:0", "size", None)
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write(tmp_path / "source", {"config.json": b"{}", "big.bin": os.urandom(20 * PAGE)})
+    return write(tmp_path / "source", {"config.json": b"{}", "big.bin": bytes(20 * PAGE)})
 
 
 def test_a_thread_that_comes_after_the_journal_s_end_writes_to_no_file(tmp_path):

@@ -12,6 +12,7 @@ import argparse
 import datetime as dt
 import os
 import platform
+import random
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from lab.loopback.hub import Hub
 from tests.workloads.publish.support import MODEL, Torment, torment
 
 CONTENT = {os.fsencode(path): data for path, data in MODEL.items() if data is not None}
-BIG = CONTENT | {b"tokenizer.model": os.urandom(3_000_000)}
+BIG = CONTENT | {b"tokenizer.model": random.Random(0).randbytes(3_000_000)}
 
 
 def from_s3(folder: Path, hits: int, seed: int) -> Torment:
