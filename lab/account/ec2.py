@@ -103,6 +103,13 @@ def _reserve(place: Place, asked: Values, **more: object) -> Record:
     return place.add(("reservation", number), shape)
 
 
+def describe_launch_templates(place: Place, asked: Values) -> None:
+    """With the tags of now, where moto shows those of the creation."""
+    del asked
+    for template in place.ec2.launch_templates.values():
+        template.tags = template.get_tags()
+
+
 def describe_launch_template_versions(place: Place, asked: Values) -> None:
     """A template's own tags are none of its versions' data, where moto has them, too."""
     del asked

@@ -575,3 +575,19 @@ def test_only_errors_that_the_operation_has(cloud: Cloud) -> None:
     cloud.account.set(faults=[Fault("eks.CreateCluster", "refused", code="ResourceLimitExceededException")])
     with refused("ResourceLimitExceededException"):
         cloud.add_cluster()
+
+
+def test_a_launch_template_s_own_tags_are_shown_as_they_are_now_and_are_no_data_of_its_versions(cloud: Cloud) -> None:
+    own = [{"ResourceType": "launch-template", "Tags": [{"Key": "team", "Value": "one"}]}]
+    data: Any = {"TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "disk", "Value": "fast"}]}]}
+    made = cloud.ec2.create_launch_template(
+        LaunchTemplateName=new("template"), LaunchTemplateData=data, TagSpecifications=own
+    )
+    number = made["LaunchTemplate"]["LaunchTemplateId"]
+    cloud.ec2.create_tags(Resources=[number], Tags=[{"Key": "team", "Value": "two"}, {"Key": "cost", "Value": "42"}])
+
+    (version,) = cloud.ec2.describe_launch_template_versions(LaunchTemplateId=number)["LaunchTemplateVersions"]
+    (shown,) = cloud.ec2.describe_launch_templates(LaunchTemplateIds=[number])["LaunchTemplates"]
+
+    assert version["LaunchTemplateData"]["TagSpecifications"] == data["TagSpecifications"]
+    assert {one["Key"]: one["Value"] for one in shown["Tags"]} == {"team": "two", "cost": "42"}
