@@ -579,7 +579,7 @@ def test_only_errors_that_the_operation_has(cloud: Cloud) -> None:
 
 def test_a_launch_template_s_own_tags_are_shown_as_they_are_now_and_are_no_data_of_its_versions(cloud: Cloud) -> None:
     own = [{"ResourceType": "launch-template", "Tags": [{"Key": "team", "Value": "one"}]}]
-    data: Any = {"TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "disk", "Value": "fast"}]}]}
+    data = {"TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "disk", "Value": "fast"}]}]}
     made = cloud.ec2.create_launch_template(
         LaunchTemplateName=new("template"), LaunchTemplateData=data, TagSpecifications=own
     )
