@@ -11,7 +11,7 @@ import pulumi_kubernetes as k8s
 
 from infra import images, layout, sizing
 from infra.instance_types import GIB
-from infra.settings import ModelServerSettings, ModelSettings
+from infra.settings import STALL_SECONDS, ModelServerSettings, ModelSettings
 from workloads import pods
 
 PROGRAM_VOLUME = "program"
@@ -105,6 +105,7 @@ def _preload_arguments(settings: ModelServerSettings, model: ModelSettings, mode
         preload.cache,
         "--verify",
         preload.verify,
+        *(["--stall", str(preload.stall_seconds)] if preload.stall_seconds != STALL_SECONDS else []),  # its default
         "--files",
         *model.files,
         "--max-bytes",

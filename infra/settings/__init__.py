@@ -17,13 +17,14 @@ from infra.settings.sections.models import ModelSettings
 from infra.settings.sections.network import SERVICE_CIDR, NetworkSettings
 from infra.settings.sections.nodes import NodeGroupSettings, SizeSettings, SystemNodesSettings
 from infra.settings.sections.plugins import MirrorsSettings
-from infra.settings.sections.servers import ModelServerSettings
+from infra.settings.sections.servers import STALL_SECONDS, ModelServerSettings
 from infra.settings.sections.storage import StorageSettings
 from infra.settings.values import ModelName, Revision
 
 __all__ = [
     "PROJECT",
     "SERVICE_CIDR",
+    "STALL_SECONDS",
     "AwsSettings",
     "ClusterSettings",
     "Finding",

@@ -84,6 +84,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "faststart:modelServers.<name>.preload.write": {"faststart:modelServers.qwen3.preload": {"write": "direct"}},
     "faststart:modelServers.<name>.preload.cache": {"faststart:modelServers.qwen3.preload": {"cache": "drop"}},
     "faststart:modelServers.<name>.preload.verify": {"faststart:modelServers.qwen3.preload": {"verify": "none"}},
+    "faststart:modelServers.<name>.preload.stallSeconds": {
+        "faststart:modelServers.qwen3.preload": {"stallSeconds": 60}
+    },
     "faststart:plugins.fsxCsi": {"faststart:plugins": {"fsxCsi": False}},
     "faststart:plugins.efa": {"faststart:plugins": {"efa": False}},
     "faststart:plugins.nvidia": {"faststart:plugins": {"nvidia": False}},

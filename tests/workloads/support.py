@@ -175,11 +175,13 @@ class Naps:
         self.seconds += seconds
 
 
-def preload(source: Path, destination: Path, *flags: str, sleep: Naps | None = None, **roots: str) -> Result:
+def preload(
+    source: Path, destination: Path, *flags: str, sleep: Naps | None = None, proc: str = "/proc", sysfs: str = "/sys"
+) -> Result:
     """Run preload in this process; the code and the termination message must agree."""
     with tempfile.NamedTemporaryFile() as log:
         arguments = [str(source), str(destination), *flags, "--termination-log", log.name]
-        code = main(arguments, sleep=sleep or Naps(), **roots)
+        code = main(arguments, sleep=sleep or Naps(), proc=proc, sysfs=sysfs)
         termination = json.loads(log.read())
     assert termination["code"] == code
     return Result(int(code), termination["message"], termination["file"], termination)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from infra import images
+from infra import images, settings
 from infra.instance_types import GIB
+from infra.settings.sections.servers import PreloadSettings
+from podkit.patience import STALL_SECONDS
 from tests import recording
 from tests.recording import Recording
 from workloads import delivery
@@ -21,7 +23,7 @@ GB = 10**9
 
 # More than the stack files say: servers that share a node, that have no node, and one that nobody wants to run.
 SIZE = {"min": 0, "desired": 0, "max": 9}
-COPY = {"parallelCopies": 7, "write": "direct", "cache": "drop", "verify": "sha256"}
+COPY = {"parallelCopies": 7, "write": "direct", "cache": "drop", "verify": "sha256", "stallSeconds": 77}
 SEVERAL: dict[str, Any] = {
     "faststart:nodeGroups": {
         "enough": {"instanceType": "p5.48xlarge", "size": {**SIZE, "desired": 2}},
@@ -115,6 +117,7 @@ def test_preload_is_told_all_that_the_stack_can_say_of_a_copy(server: Rendered) 
         *("--write", copy.write),
         *("--cache", copy.cache),
         *("--verify", copy.verify),
+        *(("--stall", str(copy.stall_seconds)) if copy.stall_seconds != STALL_SECONDS else ()),
         *("--files", *server.model.files),
         *("--max-bytes", str(server.model.size_gib * GIB)),
         "--require-local-disk",
@@ -125,7 +128,10 @@ def test_preload_is_told_all_that_the_stack_can_say_of_a_copy(server: Rendered) 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pair", "--parallel 7 --write direct --cache drop --verify sha256 --files auto --max-bytes 268435456000"),
+        (
+            "pair",
+            "--parallel 7 --write direct --cache drop --verify sha256 --stall 77 --files auto --max-bytes 268435456000",
+        ),
         (
             "guest",
             "--parallel 32 --write auto --cache auto --verify size --files *.json a-*/b? --max-bytes 32212254720",
@@ -134,6 +140,10 @@ def test_preload_is_told_all_that_the_stack_can_say_of_a_copy(server: Rendered) 
 )
 def test_preload_s_arguments_word_for_word(name: str, said: str) -> None:
     assert f" {said} " in " ".join(Rendered("several", name).preload["args"])
+
+
+def test_what_the_stack_takes_for_a_source_that_hangs_is_what_the_program_takes() -> None:
+    assert settings.STALL_SECONDS == STALL_SECONDS == PreloadSettings().stall_seconds
 
 
 def test_preload_runs_the_program_that_its_config_map_carries(server: Rendered) -> None:

@@ -186,7 +186,7 @@ def _look(root: bytes, patterns: Sequence[str], patience: Patience, by_manifest:
 
 def _root_status(root: bytes, patience: Patience) -> os.stat_result:
     try:
-        status = patience.transient(lambda: os.stat(root))
+        status = patience.transient(lambda: os.stat(root), root)
     except OSError as error:
         if error.errno in _MISSING:
             raise FaststartError(Exit.NO_MODEL, "there is no such source folder", root) from error
@@ -244,7 +244,7 @@ def _published_files(root: bytes, device: int, published: Manifest, patience: Pa
 def _published_file(root: bytes, device: int, listed: ManifestFile, patience: Patience) -> SourceFile:
     real = os.path.join(root, listed.path)
     try:
-        status = patience.transient(lambda: os.lstat(real))
+        status = patience.transient(lambda: os.lstat(real), listed.path)
     except OSError as error:
         if error.errno in _MISSING:
             message = "is in the manifest and not in the folder: the published model is damaged"
@@ -284,8 +284,8 @@ def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[
     """
     target = patience.read(path, lambda: os.readlink(real))
     try:
-        end = patience.transient(lambda: os.path.realpath(real, strict=True))
-        status = patience.transient(lambda: os.stat(end))
+        end = patience.transient(lambda: os.path.realpath(real, strict=True), path)
+        status = patience.transient(lambda: os.stat(end), path)
     except OSError as error:
         if error.errno in _MISSING:
             message = f"is a link to {show(target)}, which does not exist"
@@ -368,6 +368,7 @@ def _list(folder: bytes, real: bytes, patience: Patience) -> list[bytes]:
         with os.scandir(real) as entries:
             for entry in entries:
                 patience.check()
+                patience.answered()
                 found.append(entry.name)
         return found
 

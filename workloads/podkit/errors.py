@@ -33,14 +33,18 @@ class FaststartError(Exception):
         message: what happened and what to do, without the file's name.
         file: the file or folder it is about, if there is one.
         passing: whether it may pass by itself, though its code is that of errors that do not.
+        offset: the byte of the file that it is about, if it is about one.
     """
 
-    def __init__(self, code: Exit, message: str, file: bytes | None = None, *, passing: bool = False):
+    def __init__(
+        self, code: Exit, message: str, file: bytes | None = None, *, passing: bool = False, offset: int | None = None
+    ):
         super().__init__(message)
         self.code = code
         self.message = message
         self.file = file
         self.passing = passing
+        self.offset = offset
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

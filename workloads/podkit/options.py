@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from podkit.console import write
 from podkit.errors import Exit, FaststartError
+from podkit.patience import STALL_SECONDS
 
 _TERMINATION_LOG = "--termination-log"
+_STALL = "--stall"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with --termination-log, --version and --help, whose errors are FaststartError 2.
+    """A parser with --termination-log, --stall, --version and --help, whose errors are FaststartError 2.
 
     Args:
         program: its name.
@@ -26,6 +28,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=program, allow_abbrev=False)
         self._text = text
         self.add_argument(_TERMINATION_LOG)
+        self.add_argument(_STALL, type=some_seconds)
         self.add_argument("--version", action="version", version=f"{program} {version}")
 
     def format_help(self) -> str:
@@ -44,14 +47,31 @@ class Parser(argparse.ArgumentParser):
         raise FaststartError(Exit.USAGE, f"{message}; see --help")
 
 
-def termination_log(arguments: Sequence[str]) -> str | None:
-    """Return the value of --termination-log in a command line that may be wrong elsewhere."""
+class Common(NamedTuple):
+    """What the options of every program say.
+
+    Attributes:
+        termination_log: where the termination message is written; None, nowhere.
+        stall_seconds: how long the source may give nothing.
+    """
+
+    termination_log: str | None = None
+    stall_seconds: float = STALL_SECONDS
+
+
+def common(arguments: Sequence[str]) -> Common:
+    """Return what a command line says that may be wrong elsewhere; where it is wrong here, the defaults."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     parser.add_argument(_TERMINATION_LOG)
+    parser.add_argument(_STALL)
     try:
-        return parser.parse_known_args(arguments)[0].termination_log
+        found = parser.parse_known_args(arguments)[0]
     except argparse.ArgumentError:
-        return None
+        return Common()
+    try:
+        return Common(found.termination_log, STALL_SECONDS if found.stall is None else some_seconds(found.stall))
+    except argparse.ArgumentTypeError:
+        return Common(found.termination_log)
 
 
 def natural(text: str) -> int:
@@ -70,6 +90,13 @@ def seconds(text: str) -> float:
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number
+
+
+def some_seconds(text: str) -> float:
+    """Read a number of seconds that is not 0, for argparse."""
+    if number := seconds(text):
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no time to wait")
 
 
 def digest(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from podkit.errors import Exit, FaststartError, source_error
 
@@ -18,12 +19,38 @@ TRANSIENT = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESH
 DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each new try: half a minute in all, a choice of ours. Lustre waits out a failover by itself."""
 
+STALL_SECONDS = 600.0
+"""How long the source may give nothing at all. Lustre waits no longer for one request: at_max, the upper limit of its
+adaptive time-outs, is 600 s (at_max(4)), and its fixed time-out, where these are off, 100 s (obd_support.h:
+OBD_TIMEOUT_DEFAULT). Then its client asks again, for ever."""
+
 _SLICE = 0.1  # the longest sleep in seconds; bounds how late a stop is noticed
 _IDLE = 0.5  # the same for a program that only waits for its end
 
 
+class Waiting(NamedTuple):
+    """What the source was asked for and has not answered.
+
+    Attributes:
+        about: the file or folder.
+        offset: the byte of the file from which on it is read; None where it is only looked at.
+        calls: how many calls wait, this one among them.
+        answers: how many calls were answered so far.
+    """
+
+    about: bytes
+    offset: int | None
+    calls: int
+    answers: int
+
+
 class Patience:
     """Knows whether the program was told to stop, and repeats reads of the source that failed for the moment.
+
+    Attributes:
+        stopped: whether it was told to stop.
+        retries: how often something was done again.
+        stall_seconds: how long the source may give nothing while it is asked for something.
 
     `stopped` may be set at any time by a signal handler. It is a plain attribute on purpose: the lock in a
     threading.Event may be held by the very code that the handler interrupted.
@@ -33,7 +60,10 @@ class Patience:
         self.stopped = False
         self.retries = 0
         self._sleep = sleep
+        self.stall_seconds = STALL_SECONDS
         self._lock = threading.Lock()
+        self._asked: dict[int, tuple[bytes, int | None]] = {}  # by thread, the longest first
+        self._answers = 0
 
     def check(self) -> None:
         """Go on only if nobody asked to stop.
@@ -66,8 +96,42 @@ class Patience:
         while not self.stopped:
             self._sleep(_IDLE)
 
-    def transient(self, call: Callable[[], T]) -> T:
+    @contextlib.contextmanager
+    def asking(self, about: bytes, offset: int | None = None) -> Iterator[None]:
+        """Know, while the block runs, that this thread waits for the source.
+
+        Args:
+            about: the file or folder that it is asked for.
+            offset: the byte of the file from which on it is read; None where it is only looked at.
+        """
+        thread = threading.get_ident()
+        before = self._asked.get(thread)
+        self._asked[thread] = about, offset
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._asked[thread]
+            else:
+                self._asked[thread] = before
+            self.answered()
+
+    def answered(self) -> None:
+        """Note that the source gave something."""
+        self._answers += 1  # threads may lose counts of each other: it only has to change
+
+    def waiting(self) -> Waiting | None:
+        """Return what the source has been asked for longest; None while it is asked for nothing."""
+        asked = list(self._asked.values())
+        return Waiting(*asked[0], len(asked), self._answers) if asked else None
+
+    def transient(self, call: Callable[[], T], about: bytes = b"", offset: int | None = None) -> T:
         """Call until it works, with growing pauses while it fails with an error of TRANSIENT.
+
+        Args:
+            call: asks the source for something.
+            about: see `asking`.
+            offset: see `asking`.
 
         Raises:
             OSError: any other error at once, a transient one after the last try.
@@ -76,21 +140,23 @@ class Patience:
         for delay in DELAYS:
             self.check()
             try:
-                return call()
+                with self.asking(about, offset):
+                    return call()
             except OSError as error:
                 if error.errno not in TRANSIENT:
                     raise
             self.count_retry()
             self.pause(delay)
-        return call()
+        with self.asking(about, offset):
+            return call()
 
-    def read(self, file: bytes, call: Callable[[], T]) -> T:
+    def read(self, file: bytes, call: Callable[[], T], offset: int | None = None) -> T:
         """Call as `transient` does, for a file of the source that is known to exist.
 
         Raises:
             FaststartError: 7, 8 or 9 naming the file, as `source_error` decides; 143, SIGTERM came.
         """
         try:
-            return self.transient(call)
+            return self.transient(call, file, offset)
         except OSError as error:
             raise source_error(error, file) from error

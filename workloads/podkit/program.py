@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,13 +12,18 @@ from typing import Generic, TypeVar
 
 from podkit.console import Console, stopping_on_sigterm, write_termination
 from podkit.errors import Exit, FaststartError
-from podkit.options import termination_log
+from podkit.options import common
 from podkit.patience import Patience
 from podkit.report import Report
+from podkit.stall import watching
 from podkit.surroundings import Surroundings
+from podkit.threads import start
 
 A = TypeVar("A")
 R = TypeVar("R", bound=Report)
+
+
+_LAST_SECONDS = 5.0  # for report.json, before the program leaves a source that hangs
 
 
 def _nothing(*_: object) -> None:
@@ -47,6 +55,7 @@ class Program(Generic[A, R]):
         proc: str = "/proc",
         sysfs: str = "/sys",
         sleep: Callable[[float], object] = time.sleep,
+        end: Callable[[int], object] = os._exit,
     ) -> int:
         """Run the program, and tell people and the kubelet how it ended.
 
@@ -55,6 +64,7 @@ class Program(Generic[A, R]):
             proc: where proc is mounted; tests name a stand-in.
             sysfs: where sysfs is mounted; tests name a stand-in.
             sleep: how to let time pass between tries.
+            end: ends the process from any of its threads, once it is told that the source hangs.
 
         Returns:
             The exit code (contracts.md, "Exit codes").
@@ -62,20 +72,39 @@ class Program(Generic[A, R]):
         console = Console(self.name)
         around = Surroundings(Patience(sleep), console.say, console.print, console.bar, proc, sysfs)
         report = self.report()
-        log = termination_log(arguments)
-        with stopping_on_sigterm(around.patience):
-            asked: A | None = None
-            try:
-                asked = self.parse(arguments)
-                self.work(asked, around, report)
-                if report.code == Exit.DONE:
-                    console.require_printed()
-            except FaststartError as error:
-                report.fail(error)
+        log, around.patience.stall_seconds = common(arguments)
+        asked: A | None = None
+
+        def tell() -> None:
             report.retries = around.patience.retries
             console.say(report.line())
             if log is not None:
                 write_termination(log, report.termination_message(), console.say)
+
+        def leave(error: FaststartError) -> None:
+            report.fail(error)
+            tell()
+            last: list[threading.Thread] = []  # in a thread, for the destination may hang, too
+            start([functools.partial(self._leave, asked, around, report)], last, needed=0)
+            for thread in last:
+                thread.join(_LAST_SECONDS)
+            end(error.code)
+
+        with stopping_on_sigterm(around.patience):
+            try:
+                asked = self.parse(arguments)
+                with watching(around.patience, leave):
+                    self.work(asked, around, report)
+                if report.code == Exit.DONE:
+                    console.require_printed()
+            except FaststartError as error:
+                report.fail(error)
+            tell()
             if asked is not None:
                 self.after(asked, around, report)
         return report.code
+
+    def _leave(self, asked: A | None, around: Surroundings, report: R) -> None:
+        report.record()
+        if asked is not None:
+            self.after(asked, around, report)

@@ -22,6 +22,8 @@ class Report:
         code: how the run ended.
         message: the same in words.
         file: the file or folder that an error is about.
+        offset: the byte of the file that it is about.
+        record: writes report.json where that has a place by now.
         retries: how often something was done again because it had failed.
         phases: seconds that each part of the run took.
     """
@@ -30,6 +32,8 @@ class Report:
         self.code = Exit.DONE
         self.message = ""
         self.file: bytes | None = None
+        self.offset: int | None = None
+        self.record: Callable[[], None] = lambda: None
         self.retries = 0
         self.phases: dict[str, float] = {}
         self._clock = clock
@@ -37,7 +41,7 @@ class Report:
 
     def fail(self, error: FaststartError) -> None:
         """Take over how the run ended."""
-        self.code, self.message, self.file = error.code, error.message, error.file
+        self.code, self.message, self.file, self.offset = error.code, error.message, error.file, error.offset
 
     def line(self) -> str:
         """Return the result as one line for people."""
@@ -64,7 +68,8 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the content of report.json: the termination message's fields and more."""
-        return self.fields() | {"phases": {phase: round(seconds, 3) for phase, seconds in self.phases.items()}}
+        phases = {phase: round(seconds, 3) for phase, seconds in self.phases.items()}
+        return self.fields() | {"offset": self.offset, "phases": phases}
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:

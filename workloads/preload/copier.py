@@ -543,7 +543,8 @@ class _Reader:
         began = time.monotonic()
         done = 0
         while done < length:
-            count = self._patience.read(file.path, functools.partial(self._read, file, at, done, length))
+            call = functools.partial(self._read, file, at, done, length)
+            count = self._patience.read(file.path, call, at + done)
             if not count:
                 raise _changed(file)
             done = min(done + count, length)
@@ -556,7 +557,7 @@ class _Reader:
         Raises:
             FaststartError: 7, 8 or 9 naming the file; 143, SIGTERM.
         """
-        self._patience.read(file.path, functools.partial(self._read_whole, file))
+        self._patience.read(file.path, functools.partial(self._read_whole, file), 0)
 
     def _read_whole(self, file: SourceFile) -> None:
         fd, _ = open_source(file.real, direct=False)

@@ -38,12 +38,12 @@ _PROGRESS = b"progress.json"
 _FOLDERS_KEPT_OPEN = 128
 
 
-def require_acceptable(root: bytes, source: bytes) -> None:
+def require_acceptable(root: bytes, source: bytes | None) -> None:
     """Hold that a destination is new, empty or ours, and apart from the source. Touches nothing.
 
     Args:
         root: absolute path; need not exist.
-        source: absolute path of the source, which exists.
+        source: absolute path of the source, which exists; None where it cannot be looked at, and nothing is copied.
 
     Raises:
         FaststartError: 10, it is not; 7 or 9, it cannot be looked at.
@@ -53,7 +53,7 @@ def require_acceptable(root: bytes, source: bytes) -> None:
         return FaststartError(Exit.REFUSED, message + "; nothing was touched", root)
 
     with writing(root):
-        if _is_below(root, source):
+        if source is not None and _is_below(root, source):
             raise refuse("the destination lies in the source folder")
         try:
             mode = os.lstat(root).st_mode
@@ -65,7 +65,7 @@ def require_acceptable(root: bytes, source: bytes) -> None:
             raise refuse("the destination is a link; name the folder itself")
         if not stat.S_ISDIR(mode):
             raise refuse("the destination is not a folder")
-        if _is_below(source, root):
+        if source is not None and _is_below(source, root):
             raise refuse("the source lies in the destination folder")
         content = os.listdir(root)
         if not content:

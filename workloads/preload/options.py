@@ -73,6 +73,10 @@ Where and when
         After the copy, sleep until SIGTERM, as a sidecar does. DEST/.faststart/
         run/<pod uid> appears once no older marker can be mistaken for this
         copy's, and goes at the end; the uid is taken from FASTSTART_POD_UID.
+  --stall SECONDS
+        Give up (exit 9) once SOURCE has given nothing for so long while it was
+        asked (600, Lustre's own limit for one request). What is known of it is
+        told first, in report.json, too; started again, it goes on.
   --termination-log PATH
         Write the result there, as JSON of at most 4 KiB.
   --version, --help

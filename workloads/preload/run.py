@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -16,6 +17,7 @@ from modelfolder.source import Source, look
 from podkit import pool
 from podkit.display import show, size
 from podkit.errors import Exit, FaststartError, writing
+from podkit.patience import Patience
 from podkit.progress import PROGRESS_SECONDS, Progress, describe
 from podkit.surroundings import Surroundings
 from preload import localdisk, mode, recheck, state
@@ -54,6 +56,7 @@ def copy(request: CopyRequest, around: Surroundings, report: CopyReport) -> None
     Raises:
         FaststartError: any exit code of preload; contracts.md tells what they mean.
     """
+    report.record = functools.partial(_record_before, request, around, report)
     task = _task(request, around, report)
     waiting = _Waiting(task.root, request.wait, around.say)
     with locked(task.root, request.wait, around.patience, waiting.note) as destination, task.recorded(destination):
@@ -74,6 +77,21 @@ def plan(request: CopyRequest, around: Surroundings, report: CopyReport) -> None
     report.message = _task(request, around, report).describe()
 
 
+def _record_before(request: CopyRequest, around: Surroundings, report: CopyReport) -> None:
+    """Leave report.json in a destination that could be copied into, of a source that cannot be looked at."""
+    root, source = map(os.path.abspath, (request.destination, request.source))
+    if f"{os.fsdecode(root)}/".startswith(f"{os.fsdecode(source)}/"):
+        return
+    try:
+        require_acceptable(root, None)
+        if request.require_local_disk:
+            localdisk.require(localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs))
+        with locked(root, 0, Patience(), lambda _: None) as destination:
+            destination.write_report(canonical(report.document()))
+    except (OSError, FaststartError) as error:
+        around.say(f"report.json cannot be written: {error}")
+
+
 def _task(request: CopyRequest, around: Surroundings, report: CopyReport) -> _Task:
     """Look at the source and the destination, and decide how to copy. Touches nothing."""
     with report.phase("scan"):
@@ -85,8 +103,13 @@ def _task(request: CopyRequest, around: Surroundings, report: CopyReport) -> _Ta
         around.say(note)
     _require_asked_for(source, request)
     root = os.path.abspath(request.destination)
+
     # In a thread, as `look` is.
-    pool.each([root], lambda root: require_acceptable(root, source.root), around.patience)
+    def accept(root: bytes) -> None:
+        with around.patience.asking(source.root):
+            require_acceptable(root, source.root)
+
+    pool.each([root], accept, around.patience)
     disk = localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs)
     if request.require_local_disk:
         localdisk.require(disk)
@@ -251,13 +274,17 @@ class _Task:
             except OSError as error:
                 self.around.say(f"report.json cannot be written: {error}")
 
+        self.report.record = record
         try:
             yield
         except FaststartError as error:
             self.report.fail(error)
             record()
             raise
-        record()
+        else:
+            record()
+        finally:
+            self.report.record = lambda: None
 
     def _say_running(self, destination: Destination) -> None:
         if self.request.pod_uid:
@@ -344,6 +371,7 @@ class _Task:
         report.resumed_bytes = source.total_bytes - missing
         with self._journal(destination, now.past) as journal:
             copy = Copy(jobs, destination, journal, self._settings, patience)
+            report.streams = copy.streams
             self._say_start(len(jobs), missing, copy.streams)
             began = time.monotonic()
             try:
@@ -396,6 +424,7 @@ class _Task:
             nonlocal shared
             progress.update(copied, streams)
             now = time.monotonic()
+            self.report.copied_bytes, self.report.copy_seconds = copied, now - started
             if now - shared >= _SHARED_PROGRESS_SECONDS:
                 shared = now
                 note = {"copied": copied, "total": total, "seconds": round(now - started, 1), "streams": streams}

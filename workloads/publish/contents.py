@@ -167,7 +167,7 @@ def read_part(file: SourceFile, size: int, patience: Patience, start: int = 0) -
             stream.seek(start)
             return stream.read(size)
 
-    return patience.read(file.path, read)
+    return patience.read(file.path, read, start)
 
 
 def _opened(sizes: Mapping[bytes, int], read: Callable[[bytes], bytes]) -> ChosenWeights | None:

@@ -76,6 +76,9 @@ How
   --tries N
         How often to try in all (1) where another try can help: exits 5, 9 and
         11, and access denied to a pod, whose role may be seconds old.
+  --stall SECONDS
+        Give up (exit 9) once a folder has given nothing for so long while it was
+        read (600, Lustre's own limit for one request).
   --termination-log PATH
         Write the result there, as JSON of at most 4 KiB.
   --version, --help

@@ -13,6 +13,7 @@ from modelfolder.source import Source, SourceFile, look, open_regular, read_mani
 from podkit import pool
 from podkit.display import show, size
 from podkit.errors import Exit, FaststartError, writing
+from podkit.patience import Patience
 from podkit.processor import processors
 from podkit.progress import PROGRESS_SECONDS, Progress
 from podkit.surroundings import Surroundings
@@ -46,7 +47,8 @@ def publish(options: Options, around: Surroundings, report: PublishReport) -> No
     if not options.in_place:
         _require_one_file_system(options)
     place = _place(options, around)
-    with locked(_lock(options), options.destination, options.wait, around.patience, waiting(options.wait, around.say)):
+    lock, patience = _lock(options, around.patience), around.patience
+    with locked(lock, options.destination, options.wait, patience, waiting(options.wait, around.say)):
         sealed = read_manifest(os.fsencode(options.destination), around.patience)
         if sealed:
             with report.phase("look"):
@@ -78,9 +80,11 @@ def _place(options: Options, around: Surroundings) -> Place:
     return FolderInPlace(options, around) if options.in_place else FolderPlace(options, around)
 
 
-def _lock(options: Options) -> str:
+def _lock(options: Options, patience: Patience) -> str:
     if options.in_place:
-        if not os.path.isdir(options.source):
+        with patience.asking(os.fsencode(options.source)):
+            is_folder = os.path.isdir(options.source)
+        if not is_folder:
             raise FaststartError(Exit.NO_MODEL, "there is no such folder", os.fsencode(options.source))
         own = os.path.join(options.source, os.fsdecode(names.STATE))
         if os.path.islink(own):

@@ -121,7 +121,7 @@ class Hashing:
         whole = hashlib.sha256() if file.path in self._whole else None
         step = self._block_bytes[file.path]
         try:
-            with open_regular(file.real) as stream:
+            with self._patience.asking(file.path), open_regular(file.real) as stream:
                 self._require_same(file, os.fstat(stream.fileno()))
                 for number in range(first, end):
                     block = hashlib.sha256()
@@ -147,7 +147,7 @@ class Hashing:
         done = 0
         while done < length:
             call = functools.partial(os.preadv, fd, [buffer[done:length]], at + done)
-            count = self._patience.read(file.path, call)
+            count = self._patience.read(file.path, call, at + done)
             if not count:
                 raise _changed(file)
             done += count

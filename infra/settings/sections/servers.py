@@ -33,6 +33,10 @@ _OWN_SERVER_FLAGS = {
 }
 
 
+STALL_SECONDS = 600
+"""What preload itself takes (workloads/podkit/patience.py: STALL_SECONDS has the source)."""
+
+
 class PreloadSettings(Section):
     """The copy from Lustre to NVMe at a pod's start."""
 
@@ -47,6 +51,13 @@ class PreloadSettings(Section):
     verify: Literal["none", "size", "sha256"] = Field(
         default="size",
         description="What is checked: nothing, the model's structure and the sizes in the copy, or the content too.",
+    )
+    stall_seconds: Whole = Field(
+        default=STALL_SECONDS,
+        ge=10,
+        le=86400,
+        description="Seconds for which the file system may give nothing while it is read; then the copy ends with exit "
+        "9 and begins again. The default is Lustre's own limit for one request.",
     )
 
     @model_validator(mode="after")

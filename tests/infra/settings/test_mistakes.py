@@ -248,6 +248,24 @@ RULES: list[tuple[dict[str, Any], str, str, dict[str, Any]]] = [
         {"modelServers.big.preload": {"cache": "keep"}},
     ),
     (
+        {"modelServers.big.preload": {"stallSeconds": 9}},
+        "modelServers.big.preload.stallSeconds",
+        "use 10 or more",
+        {"modelServers.big.preload": {"stallSeconds": 10}},
+    ),
+    (
+        {"modelServers.big.preload": {"stallSeconds": 86401}},
+        "modelServers.big.preload.stallSeconds",
+        "use 86400 or less",
+        {"modelServers.big.preload": {"stallSeconds": 86400}},
+    ),
+    (
+        {"modelServers.big.preload": {"stallSeconds": "10m"}},
+        "modelServers.big.preload.stallSeconds",
+        "whole number",
+        {"modelServers.big.preload": {"stallSeconds": 120}},
+    ),
+    (
         {"modelServers.big.preload": {"verify": "md5"}},
         "modelServers.big.preload.verify",
         '"none", "size" or "sha256"',
@@ -325,6 +343,7 @@ def test_a_copy_is_by_default_what_preload_does_when_it_is_told_nothing() -> Non
         "write": "auto",
         "cache": "auto",
         "verify": "size",
+        "stall_seconds": 600,
     }
 
 

@@ -21,6 +21,9 @@ from preload import copier
 from tests.workloads.publish import support as published
 from tests.workloads.support import WORKLOADS, preload, tree, write
 
+WATCH = 1
+"""The thread in which a program looks whether its source hangs; it does without, if it must."""
+
 SOURCE = {**published.MODEL, **{f"sub/{n}.json": random.Random(n).randbytes(3000) for n in range(40)}}
 
 
@@ -80,7 +83,7 @@ FLAGS = [
 @pytest.mark.parametrize("most", [3, 4, 7, 20])
 def test_a_copy_with_fewer_threads_than_streams_is_whole_and_tells_how_many_it_had(source, tmp_path, give, flags, most):
     assert published.publish("--in-place", source, "--files", "all").code == 0
-    give(most)
+    give(most + WATCH)
     ended = preload(source, tmp_path / "copy", "--files", "all", *flags)
     assert ended.code == 0, ended.message
     assert tree(tmp_path / "copy") == tree(source)
@@ -94,7 +97,7 @@ def test_a_copy_without_the_threads_of_one_stream_is_9_with_the_limit_and_no_mar
 ):
     assert published.publish("--in-place", source, "--files", "all").code == 0
     needed = 1 + ("direct" in flags) + ("sha256" in flags)
-    give(most)
+    give(most + WATCH)
     ended = preload(source, tmp_path / "copy", "--files", "all", *flags)
     assert ended.code == (0 if most >= needed else 9)
     assert most >= needed or "no further thread can be started: " in ended.message
@@ -122,14 +125,14 @@ def test_a_copy_has_as_many_streams_as_get_memory(source, tmp_path, monkeypatch,
 @pytest.mark.parametrize("most", [2, 3, 5])
 @pytest.mark.parametrize("flag", ["--check", "--in-place"])
 def test_publishing_a_folder_needs_two_threads(source, give, flag, most):
-    give(most)
+    give(most + WATCH)
     assert published.publish(flag, source).code == 0
 
 
 @pytest.mark.parametrize("flag", ["--check", "--in-place", "--remove"])
 def test_publish_without_any_thread_is_9_with_the_limit(source, give, flag):
     published.publish("--in-place", source)
-    give(0)
+    give(WATCH)
     ended = published.publish(flag, source)
     assert ended.code == 9
     assert "no further thread can be started: " in ended.message["message"]
