@@ -24,7 +24,11 @@ def is_private(network: ipaddress.IPv4Network) -> bool:
 class NetworkSettings(Section):
     """The VPC."""
 
-    cidr: str = Field(default="10.20.0.0/16", description="IPv4 range of the VPC: a private one, /16 to /20.")
+    cidr: str = Field(
+        default="10.20.0.0/16",
+        description="IPv4 range of the VPC: a private one, /16 to /20. Fixed once deployed, for a cluster stays in its "
+        "VPC.",
+    )
     zones: list[str] = Field(
         description="Availability zones with a private subnet each; EKS wants at least two (names end in a to g), and "
         "takes no other once the cluster stands: name each that may ever be the data zone."

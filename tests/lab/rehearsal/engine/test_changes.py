@@ -13,7 +13,7 @@ from infra import stack_files
 from lab.provider.tool import ProviderTool
 from lab.rehearsal.pulumi_cli import PulumiCli
 from lab.rehearsal.runner import Rehearsal, Run
-from tests.lab.rehearsal.engine.conftest import CLUSTER, FILE_SYSTEM, SUBNET, quiet
+from tests.lab.rehearsal.engine.conftest import CLUSTER, FILE_SYSTEM, quiet
 
 pytestmark = pytest.mark.long
 
@@ -40,14 +40,15 @@ class Case:
     expected: dict[str, str]
 
 
+ONE_NODE = {"instanceType": "g6.2xlarge", "size": {"min": 0, "desired": 1, "max": 1}}
+
 CASES = [
     Case("logs are kept longer", "faststart:cluster.logRetentionDays", 30, {LOG_GROUP: "update"}),
     Case("more storage", "faststart:storage.capacityGib", 28800, {FILE_SYSTEM: "update"}),
     Case("more nodes", "faststart:nodeGroups.GROUP.size.max", 3, {NODE_GROUP: "update"}),
     Case("a tag", "aws:defaultTags.tags.cost", "42", {CLUSTER: "update", FILE_SYSTEM: "update", TEMPLATE: "update"}),
-    Case("a node group more", "faststart:nodeGroups.more", {"instanceType": "g6.2xlarge"}, {NODE_GROUP: "create"}),
+    Case("a node group more", "faststart:nodeGroups.more", ONE_NODE, {NODE_GROUP: "create"}),
     Case("another data zone", "faststart:network.dataZone", "OTHER", {FILE_SYSTEM: "replace", NODE_GROUP: "replace"}),
-    Case("another network", "faststart:network.cidr", "10.99.0.0/16", {SUBNET: "replace", CLUSTER: "replace"}),
 ]
 
 
