@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from podkit.errors import Exit, FaststartError, source_error
@@ -96,28 +95,28 @@ class Patience:
         while not self.stopped:
             self._sleep(_IDLE)
 
-    @contextlib.contextmanager
-    def asking(self, about: bytes, offset: int | None = None) -> Iterator[None]:
-        """Know, while the block runs, that this thread waits for the source.
+    def ask(self, call: Callable[[], T], about: bytes, offset: int | None = None) -> T:
+        """Call, and know meanwhile that this thread waits for the source.
 
         Args:
+            call: asks the source for something.
             about: the file or folder that it is asked for.
             offset: the byte of the file from which on it is read; None where it is only looked at.
         """
-        thread = threading.get_ident()
-        before = self._asked.get(thread)
-        self._asked[thread] = about, offset
+        asked, thread = self._asked, threading.get_ident()
+        before = asked.get(thread)
+        asked[thread] = about, offset
         try:
-            yield
+            return call()
         finally:
             if before is None:
-                del self._asked[thread]
+                del asked[thread]
             else:
-                self._asked[thread] = before
-            self.answered()
+                asked[thread] = before
+            self._answers += 1
 
     def answered(self) -> None:
-        """Note that the source gave something."""
+        """Note that the source gave something within a call."""
         self._answers += 1  # threads may lose counts of each other: it only has to change
 
     def waiting(self) -> Waiting | None:
@@ -130,8 +129,8 @@ class Patience:
 
         Args:
             call: asks the source for something.
-            about: see `asking`.
-            offset: see `asking`.
+            about: see `ask`.
+            offset: see `ask`.
 
         Raises:
             OSError: any other error at once, a transient one after the last try.
@@ -140,15 +139,13 @@ class Patience:
         for delay in DELAYS:
             self.check()
             try:
-                with self.asking(about, offset):
-                    return call()
+                return self.ask(call, about, offset)
             except OSError as error:
                 if error.errno not in TRANSIENT:
                     raise
             self.count_retry()
             self.pause(delay)
-        with self.asking(about, offset):
-            return call()
+        return self.ask(call, about, offset)
 
     def read(self, file: bytes, call: Callable[[], T], offset: int | None = None) -> T:
         """Call as `transient` does, for a file of the source that is known to exist.

@@ -106,8 +106,7 @@ def _task(request: CopyRequest, around: Surroundings, report: CopyReport) -> _Ta
 
     # In a thread, as `look` is.
     def accept(root: bytes) -> None:
-        with around.patience.asking(source.root):
-            require_acceptable(root, source.root)
+        around.patience.ask(lambda: require_acceptable(root, source.root), source.root)
 
     pool.each([root], accept, around.patience)
     disk = localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs)

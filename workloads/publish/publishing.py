@@ -82,10 +82,9 @@ def _place(options: Options, around: Surroundings) -> Place:
 
 def _lock(options: Options, patience: Patience) -> str:
     if options.in_place:
-        with patience.asking(os.fsencode(options.source)):
-            is_folder = os.path.isdir(options.source)
-        if not is_folder:
-            raise FaststartError(Exit.NO_MODEL, "there is no such folder", os.fsencode(options.source))
+        about = os.fsencode(options.source)
+        if not patience.ask(lambda: os.path.isdir(about), about):
+            raise FaststartError(Exit.NO_MODEL, "there is no such folder", about)
         own = os.path.join(options.source, os.fsdecode(names.STATE))
         if os.path.islink(own):
             message = "is a link, through which another folder's seal would be written: remove it"

@@ -121,7 +121,7 @@ class Hashing:
         whole = hashlib.sha256() if file.path in self._whole else None
         step = self._block_bytes[file.path]
         try:
-            with self._patience.asking(file.path), open_regular(file.real) as stream:
+            with self._patience.ask(lambda: open_regular(file.real), file.path) as stream:
                 self._require_same(file, os.fstat(stream.fileno()))
                 for number in range(first, end):
                     block = hashlib.sha256()

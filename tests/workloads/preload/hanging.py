@@ -1,9 +1,9 @@
 """A file system that stops answering: a read-only view of a folder, by the kernel's own FUSE protocol.
 
 `HangingMount` starts it as a process of its own, which a test can also stop and let go on. What hangs is chosen by the
-kind of request and by name. Whoever waits can be killed: the kernel then tells of an interrupt, and waits in D state
-until the request is answered, which is done with EINTR. As root, with /dev/fuse; without libfuse. The formats are those
-of linux/fuse.h, version 7.31, which newer kernels speak, too.
+kind of request and by name. Of somebody who waits and is killed the kernel tells by an interrupt, and leaves him in D
+state until the request is answered, which is then done with EINTR. As root, with /dev/fuse; without libfuse. The
+formats are those of linux/fuse.h, version 7.31, which newer kernels speak, too.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Hang:
         name: a pattern of the path in the folder; the top one is empty.
         beyond: of reads, only those that would end beyond this byte.
         once: a path outside; matching requests are answered until something is there.
+        killable: whether an interrupt ends the wait; else who waits stays in D state, whatever kills it.
         stops: whether the process stops itself, once, before it answers the first one, and then answers all.
     """
 
@@ -54,6 +55,7 @@ class Hang:
     name: str = "*"
     beyond: int = 0
     once: str = ""
+    killable: bool = True
     stops: bool = False
 
 
@@ -82,7 +84,7 @@ class FileSystem:
                 continue
             if code == INTERRUPT:
                 (interrupted,) = struct.unpack_from("<Q", body)
-                if interrupted in self._hung:
+                if interrupted in self._hung and self._hang.killable:
                     self._hung.remove(interrupted)
                     self._send(interrupted, -errno.EINTR)
                 continue

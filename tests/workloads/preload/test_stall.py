@@ -106,6 +106,27 @@ def test_a_source_that_hangs_for_ever_is_told_first_and_then_left_with_9_and_the
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("phase", ["list: a file is looked at", "header: it is read", "copy: a small file is read"])
+def test_where_the_kernel_does_not_let_a_thread_go_all_is_told_and_the_process_ends_with_9_once_the_server_does(
+    plain, tmp_path, phase
+):
+    hang, flags, file, _ = PHASES[phase]
+    destination, log = tmp_path / "destination", tmp_path / "log"
+    with hanging(plain, tmp_path / "mount", **hang, killable=False) as mounted:
+        process = start("preload", mounted.path, destination, *flags, "--stall", LIMIT, "--termination-log", log)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=LIMIT + 1.5)
+        process.kill()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.2)
+        told = json.loads(log.read_bytes())
+        report = json.loads((destination / ".faststart/report.json").read_bytes())
+    said = process.communicate(timeout=TIMEOUT)[1]
+    assert (told["code"], told["file"], report["file"]) == (9, file, file)
+    assert (process.returncode, f"exit 9: {file}: the source gave nothing" in said) == (9, True)
+
+
+@pytest.mark.processes
 def test_a_source_that_hangs_after_the_last_byte_is_left_too(tmp_path):
     source = write(tmp_path / "source", {"config.json": b"{}", "model.bin": os.urandom(3 * MIB)})
     destination = tmp_path / "destination"
@@ -190,48 +211,50 @@ def patience() -> Patience:
 @pytest.mark.parametrize("about", [b"model.safetensors", b"", b"a/b\xff\n"])
 def test_the_longest_question_without_an_answer_is_named(patience, about, offset):
     asked, until = threading.Event(), threading.Event()
+    threads = [threading.Thread(target=patience.ask, args=(until.wait, about, offset))]
 
     def ask() -> None:
-        with patience.asking(b"another", 7):
-            asked.set()
-            until.wait(TIMEOUT)
+        patience.ask(lambda: (asked.set(), until.wait()), b"another", 7)
 
-    with patience.asking(about, offset):
-        other = threading.Thread(target=ask)
-        other.start()
-        asked.wait(TIMEOUT)
-        (error,) = watched(patience, until)
-        other.join()
+    threads[0].start()
+    while patience.waiting() is None:
+        pass
+    threads.append(threading.Thread(target=ask))
+    threads[1].start()
+    asked.wait(TIMEOUT)
+    (error,) = watched(patience, until)
+    for thread in threads:
+        thread.join()
     assert (error.code, error.file, error.offset) == (9, about or None, offset)
     assert error.message.startswith("the source gave nothing for 0.05 s (--stall): 2 calls wait, the longest ")
 
 
 @pytest.mark.parametrize("asks", [True, False])
 def test_a_source_that_answers_or_is_not_asked_is_not_left(patience, asks):
-    ended = threading.Event()
+    until = threading.Event()
 
     def ask() -> None:
-        while not ended.is_set():
-            with patience.asking(b"x"):
-                ended.wait(0.01)
+        while asks and not until.is_set():
+            patience.ask(lambda: until.wait(0.01), b"x")
 
-    with patience.asking(b"slow") if asks else threading.Lock():
-        asking = threading.Thread(target=ask)
-        if asks:
-            asking.start()
-        until = threading.Event()
-        threading.Timer(0.4, until.set).start()
-        assert watched(patience, until) == []
-        ended.set()
-        if asks:
-            asking.join()
+    threads = [
+        threading.Thread(target=ask),
+        threading.Thread(target=patience.ask if asks else until.wait, args=(until.wait, b"slow") if asks else ()),
+    ]
+    for thread in threads:
+        thread.start()
+    threading.Timer(0.4, until.set).start()
+    assert watched(patience, until) == []
+    for thread in threads:
+        thread.join()
 
 
 def test_what_is_asked_within_another_question_is_named_until_it_is_answered(patience):
-    with patience.asking(b"outer", 1):
-        with patience.asking(b"inner", 2):
-            assert patience.waiting() == (b"inner", 2, 1, 0)
+    def outer() -> None:
+        assert patience.ask(patience.waiting, b"inner", 2) == (b"inner", 2, 1, 0)
         assert patience.waiting() == (b"outer", 1, 1, 1)
+
+    patience.ask(outer, b"outer", 1)
     assert patience.waiting() is None
 
 
