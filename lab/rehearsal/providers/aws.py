@@ -16,6 +16,7 @@ from typing import Any
 from lab.provider.provider import Provider
 from lab.provider.provider import RefusedError as PlanRefusedError
 from lab.rehearsal.providers import aws_refusals, aws_rules, sdk_types, wire
+from lab.rehearsal.providers.aws_rules import Case
 from lab.rehearsal.providers.aws_types import CLUSTER, KINDS, LOG_GROUP, OUTPUTS, PARTS, TEMPLATE, kind_of
 from lab.rehearsal.providers.protocol import Difference, RefusedError, Resource, ResourceStandIn, World, new_hex
 from lab.rehearsal.providers.sdk_types import Problem
@@ -63,8 +64,7 @@ class Aws(ResourceStandIn):
             if known.get(prop) is not False or prop in inputs or f"{prop}Prefix" in inputs:
                 continue
             old = olds.get(prop) if prop in olds.get("__defaults", ()) else None
-            start = "alias/" if res.type == "aws:kms/alias:Alias" else ""
-            inputs = {**inputs, prop: old or start + suffix, "__defaults": [prop]}
+            inputs = {**inputs, prop: old or suffix, "__defaults": [prop]}
         return inputs
 
     @functools.cached_property
@@ -78,13 +78,16 @@ class Aws(ResourceStandIn):
             judge.stop()
 
     def refusals(self, res: Resource, inputs: dict[str, Any], *, is_new: bool = True) -> Iterable[Problem]:
-        """What the provider refuses, then what the services do, as far as it can be seen from the inputs alone."""
-        judge = self._judge
+        """What the provider refuses, and what AWS alone does, as far as it can be seen from the inputs."""
+        judge, found = self._judge, []
         if judge and judge.knows(res.type):
             failures = judge.check_new(res.type, inputs) if is_new else judge.check(res.type, inputs)
-            if failures:
-                return [Problem(one.path, one.reason) for one in failures]
-        return aws_refusals.problems(res.type, inputs, self.region)
+            found = [Problem(one.path, one.reason) for one in failures]
+        paths = [one.path for one in found if one.path]
+        for one in aws_refusals.found("check", Case(res.type, {"region": self.region, **inputs})):
+            if not any(one.path[: len(path)] == path[: len(one.path)] for path in paths):  # nothing is refused twice
+                found.append(one)
+        return found
 
     def differences(
         self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
@@ -125,9 +128,7 @@ class Aws(ResourceStandIn):
 
     def create(self, world: World, res: Resource, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Makes it, after the questions that the service would ask."""
-        aws_rules.check_references(world, res.type, inputs)
-        aws_rules.check_unique(world, res.type, inputs)
-        aws_refusals.check_create(world, res.type, inputs)
+        aws_refusals.refuse("create", Case(res.type, inputs, world=world))
         logs = f"/aws/eks/{inputs.get('name')}/cluster"
         if res.type == CLUSTER and inputs.get("enabledClusterLogTypes") and f"{LOG_GROUP}|{logs}" not in world:
             aws_rules.put_log_group_of_eks(world, logs)
@@ -165,8 +166,7 @@ class Aws(ResourceStandIn):
         self, world: World, res: Resource, old: dict[str, Any], new: dict[str, Any], state: dict[str, Any]
     ) -> None:
         """Nearly all that a service computed stays as it is."""
-        aws_rules.check_references(world, res.type, new)
-        aws_refusals.check_update(world, res.type, old, new)
+        aws_refusals.refuse("update", Case(res.type, new, old, world=world))
         if _makes_version(res, old, new):
             state["latestVersion"] += 1
             if new.get("updateDefaultVersion"):
@@ -183,8 +183,7 @@ class Aws(ResourceStandIn):
 
     def delete(self, world: World, res: Resource, rid: str, state: dict[str, Any]) -> bool:
         """Refuses what is still in use; takes along what goes with it."""
-        aws_rules.check_unused(world, res.type, rid, state)
-        aws_refusals.check_delete(world, res.type, state)
+        aws_refusals.refuse("delete", Case(res.type, id=rid, state=state, world=world))
         if res.type == LOG_GROUP and aws_rules.writes_logs(world, rid):
             aws_rules.put_log_group_of_eks(world, rid)
             return False

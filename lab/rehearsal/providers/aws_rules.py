@@ -1,6 +1,7 @@
 """What resources have to do with each other: who names whom, who keeps whom, and what cannot change in place."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from lab.rehearsal.providers import wire
@@ -15,9 +16,31 @@ from lab.rehearsal.providers.aws_types import (
     Reference,
     kind_of,
 )
-from lab.rehearsal.providers.protocol import RefusedError, World
+from lab.rehearsal.providers.protocol import World
 
 Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What AWS is asked to do with a resource.
+
+    Attributes:
+        type: Its type.
+        inputs: Plain, as they shall be; in a check the region is among them. Empty when it is deleted.
+        old: The inputs that it has, when it is changed.
+        id: Its id, when it is deleted.
+        state: What is known of it, when it is deleted.
+        world: All that is there; empty in a check.
+    """
+
+    type: str
+    inputs: Values = field(default_factory=dict)
+    old: Values = field(default_factory=dict)
+    id: str = ""
+    state: Values = field(default_factory=dict)
+    world: World = field(default_factory=dict)
+
 
 # References to the rest of the cloud.
 
@@ -58,37 +81,36 @@ def every(world: World, token: str) -> Iterator[Values]:
     return (wire.plain(entry["state"]) for key, entry in world.items() if key.startswith(f"{token}|"))
 
 
-def check_references(world: World, token: str, inputs: Values) -> None:
+def what_it_names_is_there(case: Case) -> Iterator[str]:
     """Refuses what names a resource that is not there."""
-    for reference, value in _references(inputs):
+    for reference, value in _references(case.inputs):
         if "::aws:" in value or "alias/" in value or (reference is REFERENCES["gatewayId"] and "igw-" not in value):
             continue  # AWS's own policies, a key by its alias, other kinds of gateways
-        if not _find(world, reference, value):
-            raise RefusedError(f"{reference.missing.format(value)} (named by {token})")
+        if not _find(case.world, reference, value):
+            yield f"{reference.missing.format(value)} (named by {case.type})"
 
 
-def check_unused(world: World, token: str, rid: str, state: Values) -> None:
+def nobody_needs_it(case: Case) -> Iterator[str]:
     """Refuses to delete what others still need. A security group's own rules don't count: they go with it."""
-    text, types = BLOCKS.get(token, ("", set()))
-    for key, other in world.items():
+    text, types = BLOCKS.get(case.type, ("", set()))
+    for key, other in case.world.items():
         user, user_id = key.split("|", 1)
         if types is not None and user not in types:
             continue
         inputs = wire.plain(other["inputs"])
-        used = any(ref.type == token and _is(ref, value, rid, state) for ref, value in _references(inputs))
-        if used and inputs.get("securityGroupId") != rid:
-            raise RefusedError(f"{text.format(rid)}: {user} {user_id}")
+        used = any(ref.type == case.type and _is(ref, value, case.id, case.state) for ref, value in _references(inputs))
+        if used and inputs.get("securityGroupId") != case.id:
+            yield f"{text.format(case.id)}: {user} {user_id}"
 
 
-def check_unique(world: World, token: str, inputs: Values) -> None:
+def no_other_has_its_name(case: Case) -> Iterator[str]:
     """Refuses a second one of the same name, or of whatever else may be there only once."""
-    kind = kind_of(token)
-    wanted = [inputs.get(prop) for prop in kind.unique.split()]
-    if any(value is not None for value in wanted):
-        for other in every(world, token):
-            if wanted == [other.get(prop) for prop in kind.unique.split()]:
-                shown = ", ".join(str(value) for value in wanted if value is not None)
-                raise RefusedError(f"{kind.taken}: {shown} exists already ({token})")
+    kind = kind_of(case.type)
+    wanted = [case.inputs.get(prop) for prop in kind.unique.split()]
+    others = ([other.get(prop) for prop in kind.unique.split()] for other in every(case.world, case.type))
+    if any(value is not None for value in wanted) and wanted in others:
+        shown = ", ".join(str(value) for value in wanted if value is not None)
+        yield f"{kind.taken}: {shown} exists already ({case.type})"
 
 
 def has_nodes(world: World, cluster: str) -> bool:

@@ -13,13 +13,14 @@ from lab.rehearsal.providers.protocol import new_hex
 
 ADDON = "aws:eks/addon:Addon"
 CLUSTER = "aws:eks/cluster:Cluster"
+EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 GATEWAY = "aws:ec2/internetGateway:InternetGateway"
 GROUP = "aws:ec2/securityGroup:SecurityGroup"
+INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 LOG_GROUP = "aws:cloudwatch/logGroup:LogGroup"
 LUSTRE = "aws:fsx/lustreFileSystem:LustreFileSystem"
 NAT = "aws:ec2/natGateway:NatGateway"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
-POLICY = "aws:iam/policy:Policy"
 ROLE = "aws:iam/role:Role"
 ROUTE_TABLE = "aws:ec2/routeTable:RouteTable"
 SUBNET = "aws:ec2/subnet:Subnet"
@@ -150,32 +151,21 @@ def _lustre(facts: Facts, _: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _alias(facts: Facts, inputs: dict[str, Any]) -> dict[str, Any]:
-    key = str(inputs.get("targetKeyId"))
-    return {"targetKeyArn": key if key.startswith("arn:") else _arn(facts, "kms", f"key/{key}")}
-
-
 _EC2, _EKS, _IAM = "ec2:{region}:{account}:", "eks:{region}:{account}:", "iam::{account}:"
 _ROUTE = "routeTableId destinationCidrBlock destinationIpv6CidrBlock destinationPrefixListId"
 _RULE_OF_ONE = "securityGroupId ipProtocol fromPort toPort cidrIpv4 cidrIpv6 prefixListId referencedSecurityGroupId"
 _ONE_RULE = Kind(
     "sgr-{hex17}", _EC2 + "security-group-rule/{id}", "securityGroupId", _RULE_OF_ONE, "InvalidPermission.Duplicate"
 )
-_INGRESS, _EGRESS = (f"aws:vpc/securityGroup{way}Rule:SecurityGroup{way}Rule" for way in ("Ingress", "Egress"))
-_ALIAS = "aws:kms/alias:Alias"
-_ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 _ATTACHED = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
 _EIP = "aws:ec2/eip:Eip"
 _ENDPOINT = "aws:ec2/vpcEndpoint:VpcEndpoint"
 _ENTRY = "aws:eks/accessEntry:AccessEntry"
 _ENTRY_POLICY = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 _KEY = "aws:kms/key:Key"
-_PLACEMENT = "aws:ec2/placementGroup:PlacementGroup"
 _POD_IDENTITY = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
-_PROFILE = "aws:iam/instanceProfile:InstanceProfile"
 _ROLE_POLICY = "aws:iam/rolePolicy:RolePolicy"
 _ROUTE_OF_TABLE = "aws:ec2/route:Route"
-_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
 _TABLE_OF_SUBNET = "aws:ec2/routeTableAssociation:RouteTableAssociation"
 
 
@@ -215,14 +205,8 @@ KINDS: dict[str, Kind] = {
         "vpcId name",
         "InvalidGroup.Duplicate",
     ),
-    _RULE: Kind(
-        "sgrule-{hex8}",
-        "",
-        "type fromPort toPort protocol cidrBlocks ipv6CidrBlocks prefixListIds securityGroupId self "
-        "sourceSecurityGroupId",
-    ),
-    _INGRESS: _ONE_RULE,
-    _EGRESS: _ONE_RULE,
+    INGRESS: _ONE_RULE,
+    EGRESS: _ONE_RULE,
     TEMPLATE: Kind(
         "lt-{hex17}",
         _EC2 + "launch-template/{id}",
@@ -230,28 +214,14 @@ KINDS: dict[str, Kind] = {
         "name",
         "InvalidLaunchTemplateName.AlreadyExistsException",
     ),
-    _PLACEMENT: Kind(
-        "{name}",
-        _EC2 + "placement-group/{name}",
-        "name strategy partitionCount spreadLevel",
-        "name",
-        "InvalidPlacementGroup.Duplicate",
-    ),
     ROLE: Kind("{name}", _IAM + "role{path}{name}", "name namePrefix path", "name", "EntityAlreadyExists"),
-    POLICY: Kind(
-        "{arn}", _IAM + "policy{path}{name}", "name namePrefix path description", "name", "EntityAlreadyExists"
-    ),
     _ROLE_POLICY: Kind("{role}:{name}", "", "name namePrefix role", "role name", "EntityAlreadyExists"),
     _ATTACHED: Kind("{role}-{hex17}", "", "role policyArn"),
-    _PROFILE: Kind(
-        "{name}", _IAM + "instance-profile{path}{name}", "name namePrefix path", "name", "EntityAlreadyExists"
-    ),
     _KEY: Kind(
         "{uuid}",
         "kms:{region}:{account}:key/{id}",
         "customKeyStoreId customerMasterKeySpec keyUsage multiRegion xksKeyId",
     ),
-    _ALIAS: Kind("{name}", "kms:{region}:{account}:{name}", "name namePrefix", "name", "AlreadyExistsException"),
     LOG_GROUP: Kind("{name}", "logs:{region}:{account}:log-group:{name}", "name namePrefix logGroupClass", "name"),
     CLUSTER: Kind(
         "{name}",
@@ -281,13 +251,6 @@ KINDS: dict[str, Kind] = {
         "backupId copyTagsToBackups deploymentType driveCacheType efaEnabled exportPath "
         "importPath importedFileChunkSize kmsKeyId securityGroupIds storageType subnetIds",
     ),
-    _ASSOCIATION: Kind(
-        "dra-{hex17}",
-        "fsx:{region}:{account}:association/{fileSystemId}/{id}",
-        "fileSystemId fileSystemPath dataRepositoryPath",
-        "fileSystemId fileSystemPath",
-        "BadRequest",
-    ),
 }
 
 OUTPUTS: dict[str, Callable[[Facts, dict[str, Any]], dict[str, Any]]] = {
@@ -300,15 +263,10 @@ OUTPUTS: dict[str, Callable[[Facts, dict[str, Any]], dict[str, Any]]] = {
     _ROUTE_OF_TABLE: lambda _facts, _inputs: {"origin": "CreateRoute", "state": "active"},
     _ENDPOINT: lambda facts, _: {"ownerId": facts["account"], "state": "available"},
     GROUP: lambda facts, _: {"ownerId": facts["account"], "description": "Managed by Pulumi"},
-    _RULE: lambda _facts, _inputs: {"securityGroupRuleId": f"sgr-{new_hex(17)}"},
-    **dict.fromkeys((_INGRESS, _EGRESS), lambda facts, _: {"securityGroupRuleId": facts["id"]}),
+    **dict.fromkeys((INGRESS, EGRESS), lambda facts, _: {"securityGroupRuleId": facts["id"]}),
     TEMPLATE: lambda _facts, _inputs: {"latestVersion": 1, "defaultVersion": 1},
-    _PLACEMENT: lambda _facts, _inputs: {"placementGroupId": f"pg-{new_hex(17)}"},
     ROLE: lambda facts, _: {"uniqueId": f"AROA{new_hex(17).upper()}", "createDate": facts["now"]},
-    POLICY: lambda _facts, _inputs: {"policyId": f"ANPA{new_hex(17).upper()}", "attachmentCount": 0},
-    _PROFILE: lambda facts, _: {"uniqueId": f"AIPA{new_hex(17).upper()}", "createDate": facts["now"]},
     _KEY: lambda facts, _: {"keyId": facts["id"]},
-    _ALIAS: _alias,
     CLUSTER: _cluster,
     NODE_GROUP: _node_group,
     ADDON: _addon,
@@ -316,7 +274,6 @@ OUTPUTS: dict[str, Callable[[Facts, dict[str, Any]], dict[str, Any]]] = {
     _ENTRY_POLICY: lambda facts, _: {"associatedAt": facts["now"], "modifiedAt": facts["now"]},
     _POD_IDENTITY: _pod_identity,
     LUSTRE: _lustre,
-    _ASSOCIATION: lambda facts, _: {"associationId": facts["id"]},
 }
 """What a service adds to the inputs, beside id and ARN."""
 
@@ -345,8 +302,7 @@ _KEY_ID = Reference(_KEY, "id arn", "NotFoundException: Key '{}' does not exist"
 REFERENCES: dict[str, Reference] = {
     "vpcId": Reference(VPC, "id", "InvalidVpcID.NotFound: The vpc ID '{}' does not exist"),
     **dict.fromkeys(("subnetId", "subnetIds"), _SUBNET_ID),
-    **dict.fromkeys(("securityGroupId", "securityGroupIds", "securityGroups", "vpcSecurityGroupIds"), _GROUP_ID),
-    **dict.fromkeys(("sourceSecurityGroupId", "referencedSecurityGroupId"), _GROUP_ID),
+    **dict.fromkeys(("securityGroupId", "securityGroupIds", "securityGroups", "referencedSecurityGroupId"), _GROUP_ID),
     **dict.fromkeys(("routeTableId", "routeTableIds"), _TABLE_ID),
     "natGatewayId": Reference(NAT, "id", "InvalidNatGatewayID.NotFound: NatGateway '{}' was not found"),
     "gatewayId": Reference(
@@ -358,10 +314,8 @@ REFERENCES: dict[str, Reference] = {
     ),
     **dict.fromkeys(("roleArn", "nodeRoleArn", "serviceAccountRoleArn"), _ROLE_ARN),
     "role": Reference(ROLE, "name", "NoSuchEntity: The role with name {} cannot be found."),
-    "policyArn": Reference(POLICY, "arn", "NoSuchEntity: Policy {} does not exist or is not attachable."),
     **dict.fromkeys(("kmsKeyId", "keyArn", "targetKeyId"), _KEY_ID),
     "clusterName": Reference(CLUSTER, "name", "ResourceNotFoundException: No cluster found for name: {}"),
-    "fileSystemId": Reference(LUSTRE, "id", "FileSystemNotFound: File system '{}' does not exist."),
 }
 """By the end of the property's path, wherever it lies in the inputs."""
 
@@ -376,21 +330,19 @@ _DEPENDENT = "DependencyViolation: {} has dependencies and cannot be deleted"
 BLOCKS: dict[str, tuple[str, set[str] | None]] = {
     VPC: (_DEPENDENT, None),
     SUBNET: (_DEPENDENT, {NAT, _ENDPOINT, CLUSTER, NODE_GROUP, LUSTRE}),
-    GROUP: (_DEPENDENT, {GROUP, _RULE, _INGRESS, _EGRESS, _ENDPOINT, CLUSTER, LUSTRE}),
+    GROUP: (_DEPENDENT, {GROUP, INGRESS, EGRESS, _ENDPOINT, CLUSTER, LUSTRE}),
     ROUTE_TABLE: (_DEPENDENT, {_TABLE_OF_SUBNET}),
     _EIP: ("InvalidIPAddress.InUse: {} is in use", {NAT}),
     ROLE: (
         "DeleteConflict: Cannot delete entity, must detach all policies first ({})",
-        {_ATTACHED, _ROLE_POLICY, _PROFILE},
+        {_ATTACHED, _ROLE_POLICY},
     ),
-    POLICY: ("DeleteConflict: Cannot delete a policy attached to entities ({})", {_ATTACHED}),
     CLUSTER: ("ResourceInUseException: Cluster has nodegroups attached ({})", {NODE_GROUP}),
-    LUSTRE: ("BadRequest: {} has data repository associations", {_ASSOCIATION}),
 }
 """Which types that name a resource keep it from being deleted, and what the service says then; None: any."""
 
 PARTS: dict[str, tuple[str, set[str]]] = {
-    GROUP: ("securityGroupId", {_RULE, _INGRESS, _EGRESS}),
+    GROUP: ("securityGroupId", {INGRESS, EGRESS}),
     ROUTE_TABLE: ("routeTableId", {_ROUTE_OF_TABLE}),
     CLUSTER: ("clusterName", {ADDON, _ENTRY, _ENTRY_POLICY, _POD_IDENTITY}),
 }

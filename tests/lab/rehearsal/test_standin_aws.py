@@ -11,10 +11,13 @@ from pulumi.runtime.proto import provider_pb2 as pb
 
 from lab.rehearsal.providers import protocol, sdk_types, wire
 from lab.rehearsal.providers.aws_refusals import TABLE
+from lab.rehearsal.providers.aws_rules import Case
 from lab.rehearsal.providers.aws_types import (
     ADDON,
     CLUSTER,
+    EGRESS,
     GROUP,
+    INGRESS,
     KINDS,
     LOG_GROUP,
     LUSTRE,
@@ -24,6 +27,7 @@ from lab.rehearsal.providers.aws_types import (
     TEMPLATE,
     VPC,
 )
+from tests.lab.rehearsal.refusals import ALSO_WELL, REFUSED, WELL, changed
 from tests.lab.rehearsal.support import (
     ACCOUNT,
     REGION,
@@ -38,17 +42,7 @@ from tests.lab.rehearsal.support import (
     ROLE as DEPLOY_ROLE,
 )
 
-INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
-EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
-EFA_LUSTRE = {
-    "deploymentType": "PERSISTENT_2",
-    "efaEnabled": True,
-    "fileSystemTypeVersion": "2.15",
-    "metadataConfiguration": {"mode": "AUTOMATIC"},
-    "perUnitStorageThroughput": 1000,
-    "storageCapacity": 4800,
-    "subnetIds": "subnet-1",
-}
+EFA_LUSTRE = WELL[LUSTRE]
 
 
 @pytest.fixture
@@ -125,81 +119,32 @@ def test_mistakes_are_failures_with_the_path_of_the_property(aws: Client):
     ]
 
 
-@pytest.mark.parametrize(
-    ("token", "inputs", "complaint"),
-    [
-        (
-            LUSTRE,
-            {**EFA_LUSTRE, "storageCapacity": 7200},
-            "storageCapacity: with EFA at 1000 MB/s/TiB it must be a multiple of 4800 GiB",
-        ),
-        (
-            LUSTRE,
-            {**EFA_LUSTRE, "perUnitStorageThroughput": 125, "storageCapacity": 9600},
-            "storageCapacity: with EFA at 125 MB/s/TiB it must be a multiple of 38400 GiB",
-        ),
-        (
-            LUSTRE,
-            {**EFA_LUSTRE, "metadataConfiguration": {"mode": "AUTOMATIC", "iops": 12000}},
-            "metadataConfiguration.iops: IOPS cannot be set in mode AUTOMATIC",
-        ),
-        (LUSTRE, {"perUnitStorageThroughput": 200}, "perUnitStorageThroughput: must be one of 125, 250, 500, 1000"),
-        (LUSTRE, {"metadataConfiguration": None}, "efaEnabled: EFA is only supported for PERSISTENT_2 with a metadata"),
-        (LUSTRE, {"fileSystemTypeVersion": "2.12"}, "metadataConfiguration: a metadata configuration needs"),
-        (LUSTRE, {"fileSystemTypeVersion": "2.16"}, "fileSystemTypeVersion: must be one of 2.10, 2.12, 2.15"),
-        (LUSTRE, {"efaEnabled": False, "storageCapacity": 3600}, "storageCapacity: must be 1200 or a multiple of 2400"),
-        (NODE_GROUP, {"launchTemplate": {"id": "lt-1", "version": "1"}, "diskSize": 20}, "diskSize: must be given in"),
-        (
-            NODE_GROUP,
-            {"scalingConfig": {"minSize": 2, "desiredSize": 1, "maxSize": 2}},
-            "scalingConfig.desiredSize: must lie between minSize and maxSize",
-        ),
-        (
-            NODE_GROUP,
-            {"scalingConfig": {"minSize": 0, "desiredSize": 3, "maxSize": 2}},
-            "scalingConfig.desiredSize: must lie between minSize and maxSize",
-        ),
-        (NODE_GROUP, {"labels": {"a b": "c"}}, "labels[\"a b\"]: 'a b' is no name of a label"),
-        (NODE_GROUP, {"labels": {"a": "x" * 64}}, f"labels.a: '{'x' * 64}' is no value of a label"),
-        (TEMPLATE, {"userData": "not base64!"}, "userData: invalid BASE64 encoding of user data"),
-        (SUBNET, {"vpcId": "v", "availabilityZone": "us-east-1a"}, "availabilityZone: 'us-east-1a' is no zone"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("token", "changes", "complaint"), REFUSED)
 def test_what_aws_alone_refuses_of_the_inputs_is_refused_in_the_preview(
-    aws: Client, token: str, inputs: dict[str, Any], complaint: str
+    aws: Client, token: str, changes: dict[str, Any], complaint: str
 ):
-    assert any(one.startswith(complaint) for one in aws.failures(token, {**WELL.get(token, {}), **inputs}))
+    (found,) = aws.failures(token, changed(token, changes))
+    assert found.startswith(complaint)
 
 
-WELL = {
-    LUSTRE: EFA_LUSTRE,
-    NODE_GROUP: {
-        "clusterName": "lab",
-        "nodeRoleArn": "arn",
-        "subnetIds": ["a"],
-        "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
-        "labels": {"example.com/kind": "gpu", "empty": ""},
-    },
-    TEMPLATE: {"userData": "YmFzZTY0"},
-    SUBNET: {"vpcId": "v", "availabilityZone": f"{REGION}a"},
-}
+@pytest.mark.parametrize(("token", "changes"), [*((token, {}) for token in WELL), *ALSO_WELL])
+def test_what_aws_takes_is_not_refused(aws: Client, token: str, changes: dict[str, Any]):
+    assert aws.failures(token, changed(token, changes)) == []
 
 
 @pytest.mark.parametrize("token", WELL)
-def test_what_aws_takes_is_not_refused(aws: Client, token: str):
-    assert aws.failures(token, WELL[token]) == []
-
-
-@pytest.mark.parametrize("token", sorted({row.type for row in TABLE if row.moment == "check"}))
 def test_what_is_unknown_is_not_refused(aws: Client, token: str):
-    unknown = {name: wire.UNKNOWN for name in WELL[token] if name != "scalingConfig"}
+    for name in WELL[token].keys() - {"scalingConfig"}:
+        assert aws.failures(token, changed(token, {name: wire.UNKNOWN})) == []
+    assert aws.failures(token, {**dict.fromkeys(WELL[token], wire.UNKNOWN), "region": wire.UNKNOWN}) == []
 
-    assert aws.failures(token, {**WELL[token], **unknown}) == []
 
-
-def test_a_rule_of_aws_s_own_has_a_source_or_follows_from_others_in_the_cloud():
-    assert {row.moment for row in TABLE if not row.source} <= {"create", "update"}
-    assert {row.source.partition("//")[2].partition("/")[0] for row in TABLE} == {"", "docs.aws.amazon.com"}
+def test_each_rule_of_aws_s_own_has_a_source_and_an_example():
+    assert all(row.source.startswith(("https://docs.aws.amazon.com/", "https://github.com/")) for row in TABLE)
+    checks = [row for row in TABLE if row.moment == "check"]
+    cases = [Case(token, {"region": REGION, **changed(token, changes)}) for token, changes, _ in REFUSED]
+    shown = {row for case in cases for row in checks if row.type in ("", case.type) and [*row.check(case)]}
+    assert shown == {*checks}
 
 
 def test_a_name_that_is_made_up_stays_the_same_in_every_later_run(aws: Client):
@@ -337,16 +282,9 @@ def test_outputs_have_the_names_and_types_of_the_sdk(aws: Client, tmp_path: Path
     group = make(GROUP, vpcId=net.vpc.id)
     for token in (INGRESS, EGRESS):
         make(token, securityGroupId=group.id, referencedSecurityGroupId=group.id, ipProtocol="-1")
-    rule = {"type": "egress", "fromPort": 0, "toPort": 0, "protocol": "-1", "cidrBlocks": ["0.0.0.0/0"]}
-    make("aws:ec2/securityGroupRule:SecurityGroupRule", securityGroupId=group.id, **rule)
-    make("aws:ec2/placementGroup:PlacementGroup", strategy="cluster")
     template = make(TEMPLATE, instanceType="m6i.large")
-    policy = make("aws:iam/policy:Policy", policy="{}")
-    make("aws:iam/rolePolicyAttachment:RolePolicyAttachment", role=net.role.id, policyArn=policy.id)
     make("aws:iam/rolePolicy:RolePolicy", role=net.role.id, policy="{}")
-    make("aws:iam/instanceProfile:InstanceProfile", role=net.role.id)
-    key = make("aws:kms/key:Key")
-    make("aws:kms/alias:Alias", targetKeyId=key.id)
+    make("aws:kms/key:Key")
     make(LOG_GROUP, name="/aws/eks/lab/cluster", retentionInDays=7)
     make(CLUSTER, **cluster_inputs(net, enabledClusterLogTypes=["api"]))
     version = {"id": template.id, "version": "1"}
@@ -359,9 +297,7 @@ def test_outputs_have_the_names_and_types_of_the_sdk(aws: Client, tmp_path: Path
     make("aws:eks/accessPolicyAssociation:AccessPolicyAssociation", **entry, **access)
     identity = {"clusterName": "lab", "namespace": "a", "serviceAccount": "b", "roleArn": net.role.outputs["arn"]}
     make("aws:eks/podIdentityAssociation:PodIdentityAssociation", **identity)
-    lustre = make(LUSTRE, **{**EFA_LUSTRE, "subnetIds": net.subnets[0].id, "securityGroupIds": [group.id]})
-    association = {"fileSystemId": lustre.id, "fileSystemPath": "/s3", "dataRepositoryPath": "s3://bucket"}
-    make("aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation", **association)
+    make(LUSTRE, **{**EFA_LUSTRE, "subnetIds": net.subnets[0].id, "securityGroupIds": [group.id]})
 
     assert {one.token for one in made} == KINDS.keys()
     found = {one.token: output_problems(one.token, one.outputs) for one in made}
@@ -489,6 +425,21 @@ def test_kubernetes_goes_back_once_to_the_version_that_it_came_from(aws: Client)
     aws.update(cluster, cluster_inputs(net, version="1.34"))
     assert aws.update(cluster, cluster_inputs(net, version="1.33"))["version"] == "1.33"
     assert never in refused(aws.update, cluster, cluster_inputs(net, version="1.32"))
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_kubernetes_goes_back_after_its_nodes_or_by_force(aws: Client, forced: bool):
+    net = network(aws)
+    cluster = aws.create(CLUSTER, cluster_inputs(net, version="1.33"))
+    aws.update(cluster, cluster_inputs(net, version="1.34"))
+    nodes = aws.create(NODE_GROUP, node_group_inputs(net, version="1.34"))
+    back = cluster_inputs(net, version="1.33")
+    assert "kubelet version skew: thing-" in refused(aws.update, cluster, back)
+    if forced:
+        back["forceUpdateVersion"] = True
+    else:
+        aws.update(nodes, node_group_inputs(net, version="1.33"))
+    assert aws.update(cluster, back)["version"] == "1.33"
 
 
 def test_a_cluster_stays_in_its_vpc(aws: Client):

@@ -9,7 +9,8 @@ from pulumi.runtime.proto import provider_pb2 as pb
 
 from lab.provider.tool import ProviderTool
 from lab.rehearsal.providers import wire
-from lab.rehearsal.providers.aws_types import LUSTRE, SUBNET, VPC
+from lab.rehearsal.providers.aws_types import GROUP, LUSTRE, SUBNET, VPC
+from tests.lab.rehearsal.refusals import changed
 from tests.lab.rehearsal.support import ACCOUNT, REGION, Client, Made, serving, urn, why
 
 pytestmark = pytest.mark.processes
@@ -69,6 +70,28 @@ def test_what_the_provider_takes_and_aws_refuses_is_still_refused(judged: Client
     inputs = {**LUSTRE_INPUTS, "storageCapacity": 6000, "subnetIds": subnet.id}
 
     assert [one for one in judged.failures(LUSTRE, inputs) if one.startswith("storageCapacity: ")]
+
+
+@pytest.mark.parametrize(
+    ("token", "changes", "paths"),
+    [
+        (LUSTRE, {"storageCapacity": 1000}, ["storageCapacity"]),
+        (LUSTRE, {"perUnitStorageThroughput": 77}, ["perUnitStorageThroughput"]),
+        (LUSTRE, {"fileSystemTypeVersion": "new"}, ["fileSystemTypeVersion"]),
+        (LUSTRE, {"metadataConfiguration": {"mode": "AUTOMATIC", "iops": 17}}, ["metadataConfiguration.iops"]),
+        (GROUP, {"name": 'sg-"'}, ["name"]),
+        (GROUP, {"description": '"' * 256}, ["description"]),
+        (
+            LUSTRE,
+            {"perUnitStorageThroughput": 77, "metadataConfiguration": None},
+            ["perUnitStorageThroughput", "efaEnabled"],
+        ),
+    ],
+)
+def test_what_provider_and_aws_both_refuse_is_refused_once_and_the_rest_beside_it(
+    judged: Client, token: str, changes: dict[str, Any], paths: list[str]
+) -> None:
+    assert [one.partition(":")[0] for one in judged.failures(token, changed(token, changes))] == paths
 
 
 def test_unknown_values_are_not_judged(judged: Client) -> None:
