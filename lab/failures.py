@@ -1,4 +1,4 @@
-"""How a command that failed is told of."""
+"""The words and the exit code for a command that failed."""
 
 import subprocess
 from pathlib import Path

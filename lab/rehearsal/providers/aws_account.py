@@ -126,7 +126,7 @@ class AwsInAccount(Aws):
         return min(seconds or limit, limit) if limit else seconds
 
     def _half_made(self, res: Resource, inputs: dict[str, Any], failed: FailedError, doing: str) -> RefusedError:
-        """What the engine is told of a failure: with a state where something stands, as after a time-out."""
+        """The error of a failed creation or change; it carries the state of what stands all the same."""
         if failed.made is None:
             return RefusedError(str(failed))
         state = self._kept(res, inputs, failed.made)
