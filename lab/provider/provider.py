@@ -28,6 +28,7 @@ NO_ACCOUNT: Mapping[str, Any] = {
 """The configuration of a provider that reaches no account."""
 
 
+_NOWHERE = "http://127.0.0.1:9"  # nobody listens on the port of `discard`
 _NO_LIMITS: Mapping[str, str] = {}
 
 
@@ -118,16 +119,8 @@ class Provider:
         Raises:
             ProviderError: it does not start, or refuses the configuration.
         """
-        nowhere = "http://127.0.0.1:9"  # nobody listens on the port of `discard`
-        environ = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": "/nonexistent",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "HTTP_PROXY": nowhere,
-            "HTTPS_PROXY": nowhere,
-        }
         kept = {name: config[name] for name in _KEPT if name in config}
-        return cls(Plugin(program, environ), {**NO_ACCOUNT, **kept})
+        return cls(Plugin(program, environment(_NOWHERE)), {**NO_ACCOUNT, **kept})
 
     def stop(self) -> None:
         """Ends its process."""
@@ -364,6 +357,25 @@ class Provider:
             planned, private = old.arguments, b""
         prior = state.settled(kind, planned, known.arguments)
         return {**prior, "id": rid} if "id" in prior else prior, private
+
+
+def environment(endpoint: str) -> dict[str, str]:
+    """The whole environment of a provider that reaches one endpoint of this machine, and nothing and nobody else.
+
+    Args:
+        endpoint: of every service.
+    """
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/nonexistent",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": endpoint,
+        "HTTP_PROXY": _NOWHERE,
+        "HTTPS_PROXY": _NOWHERE,
+        "NO_PROXY": "127.0.0.1",
+    }
 
 
 def _limits(operation: str, seconds: float) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from lab.provider import tool
 from lab.rehearsal import events, interrupted, isolation, manifests
 from lab.rehearsal.pulumi_cli import EXIT_MISSING, PulumiCli, find_or_install
 from lab.rehearsal.report import Report, summary
-from lab.rehearsal.runner import Rehearsal, Run
+from lab.rehearsal.runner import MOTO, Rehearsal, Run
 from lab.rehearsal.toolbox import ToolMissingError
 
 Result = TypeVar("Result")
@@ -28,11 +28,10 @@ USAGE, MISSING, REFUSED, LOCKED, INTERRUPTED = 2, EXIT_MISSING, 4, 5, 130
 
 HOW_TO_GO_ON = (
     "to go on: set `storage.protect: false` (and `cluster.deletionProtection: false`) in the stack file, "
-    "make rehearse-update STACK={names}, and destroy again; or let the rehearsal do that in its copy: "
-    "make rehearse-destroy STACK={names} UNPROTECT=1"
+    "make rehearse-update {variables}, and destroy again; or let the rehearsal do that in its copy: "
+    "make rehearse-destroy {variables} UNPROTECT=1"
 )
 
-MOTO = "moto"
 STANDS_IN = {
     False: "the engine and the program are real; AWS, EKS and Kubernetes are stood in for",
     True: "the engine, the program and HashiCorp's provider for AWS are real; the account is emulated (moto), and "
@@ -201,7 +200,7 @@ def destroy(rehearsal_of: Callable[[PulumiCli], Rehearsal], *, emulated: bool, u
     if not is_well:
         say("nothing was deleted" if left == before else f"{len(left)} of {len(before)} still stand")
         if "because it is protected" in run.text:
-            say(HOW_TO_GO_ON.format(names=f"{rehearsal.stack} ACCOUNT={MOTO}" if emulated else rehearsal.stack))
+            say(HOW_TO_GO_ON.format(variables=rehearsal.make_variables))
         return run.code
     if left:
         say("still standing, and with a real account still billing:")

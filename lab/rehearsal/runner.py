@@ -21,6 +21,9 @@ from lab.rehearsal import interrupted, isolation, program_copy
 from lab.rehearsal.pulumi_cli import PulumiCli
 
 Show = Callable[[str], None]
+MOTO = "moto"
+"""The emulated account's name, for who asks for it."""
+
 Signals = Callable[[str], signal.Signals | None]
 """Asked about each line that the engine says: the signal that the engine gets now."""
 
@@ -106,6 +109,11 @@ class Rehearsal:
     def stack(self) -> str:
         """The stack's name, from its file's."""
         return stack_files.stack_of(self.stack_file)
+
+    @property
+    def make_variables(self) -> str:
+        """What names this rehearsal to the targets of `make`."""
+        return f"STACK={self.stack} ACCOUNT={MOTO}" if self.emulated else f"STACK={self.stack}"
 
     @property
     def place(self) -> isolation.Place:
@@ -242,8 +250,7 @@ class Rehearsal:
 
     def about_locks(self, held: list[str]) -> str:
         """What these locks mean, and how to remove them."""
-        target = f"make rehearse-cancel STACK={self.stack}{' ACCOUNT=moto' if self.emulated else ''}"
-        return interrupted.about_locks(self.stack, held, target)
+        return interrupted.about_locks(self.stack, held, f"make rehearse-cancel {self.make_variables}")
 
     def cancel(self) -> None:
         """Removes the locks that engines have left.

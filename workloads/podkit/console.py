@@ -39,9 +39,9 @@ class Console:
         self._failed = self._failed or write(sys.stdout, f"{line}\n")
 
     def require_printed(self) -> None:
-        """Hold that nobody waits for lines that could not be written.
+        """Hold that standard output took every line.
 
-        A reader that is gone, and a standard output that was closed from the start, want none.
+        It is no error if its reader is gone, or if it was closed from the start.
 
         Raises:
             FaststartError: 9, standard output is a full disk, or failed in another way.

@@ -64,7 +64,7 @@ class Program(Generic[A, R]):
             proc: where proc is mounted; tests name a stand-in.
             sysfs: where sysfs is mounted; tests name a stand-in.
             sleep: how to let time pass between tries.
-            end: ends the process from any of its threads, once it is told that the source hangs.
+            end: ends the process from any of its threads; called when the source hangs.
 
         Returns:
             The exit code (contracts.md, "Exit codes").

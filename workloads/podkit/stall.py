@@ -1,4 +1,4 @@
-"""A source that hangs: what is told before the program leaves, and that it leaves whatever its threads wait for."""
+"""A source that hangs: this module finds out, writes what is known, and lets the program end at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience, Waiting
-from podkit.threads import start
+from podkit.threads import beside
 
 _TICK = 1.0  # seconds between two looks, at the most
 _LOOKS = 20  # within the limit, at the least
@@ -25,13 +25,12 @@ def watching(patience: Patience, leave: Callable[[FaststartError], None]) -> Ite
         leave: called once, from a thread of its own, with exit code 9, when it gave nothing for longer; it ends the
             program, for the main thread may hang, too.
     """
-    ended = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         silent, answers = 0.0, -1
         while True:
             tick = min(_TICK, patience.stall_seconds / _LOOKS)
-            if ended.wait(tick):
+            if over.wait(tick):
                 return
             waiting = patience.waiting()
             silent = silent + tick if waiting and waiting.answers == answers else 0.0
@@ -40,14 +39,8 @@ def watching(patience: Patience, leave: Callable[[FaststartError], None]) -> Ite
                 leave(_stalled(waiting, patience.stall_seconds))
                 return
 
-    threads: list[threading.Thread] = []
-    start([watch], threads, needed=0)
-    try:
+    with beside(watch):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def _stalled(waiting: Waiting, seconds: float) -> FaststartError:

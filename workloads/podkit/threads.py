@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import resource
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from podkit import cgroups
 from podkit.errors import Exit, FaststartError
@@ -43,6 +45,24 @@ def start(targets: Iterable[Callable[[], object]], started: list[threading.Threa
                 raise NoThreadError from error
             return
         started.append(thread)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run something in a thread of its own while the block runs, if there can be a thread for it.
+
+    Args:
+        work: gets the event that is set when the block is over, and returns soon after.
+    """
+    over = threading.Event()
+    threads: list[threading.Thread] = []
+    start([functools.partial(work, over)], threads, needed=0)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 def possible(wanted: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from podkit.progress import Progress
-from podkit.threads import start
+from podkit.threads import beside
 from preload.report import CopyReport
 
 _TICK = 0.2  # seconds between two looks at how far it is
@@ -57,17 +57,10 @@ class PublishReport(CopyReport):
 @contextlib.contextmanager
 def telling(progress: Progress, done: Callable[[], int], streams: int) -> Iterator[None]:
     """Say how far something is while the block runs, if there can be a thread for that."""
-    ended = threading.Event()
 
-    def tell() -> None:
-        while not ended.wait(_TICK):
+    def tell(over: threading.Event) -> None:
+        while not over.wait(_TICK):
             progress.update(done(), streams)
 
-    threads: list[threading.Thread] = []
-    start([tell], threads, needed=0)
-    try:
+    with beside(tell):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lab.provider.provider import Provider
+from lab.provider.provider import Diff, Provider
 from lab.provider.provider import RefusedError as PlanRefusedError
 from lab.rehearsal.providers import aws_refusals, aws_rules, sdk_types, wire
 from lab.rehearsal.providers.aws_rules import Case
@@ -79,15 +79,17 @@ class Aws(ResourceStandIn):
 
     def refusals(self, res: Resource, inputs: dict[str, Any], *, is_new: bool = True) -> Iterable[Problem]:
         """What the provider refuses, and what AWS alone does, as far as it can be seen from the inputs."""
-        judge, found = self._judge, []
+        found = [*self._refused_by_provider(res, inputs, is_new)]
+        paths = [one.path for one in found if one.path]
+        by_aws = aws_refusals.found("check", Case(res.type, {"region": self.region, **inputs}))
+        # Nothing is refused twice.
+        return found + [one for one in by_aws if not any(one.path[: len(p)] == p[: len(one.path)] for p in paths)]
+
+    def _refused_by_provider(self, res: Resource, inputs: dict[str, Any], is_new: bool) -> Iterator[Problem]:
+        judge = self._judge
         if judge and judge.knows(res.type):
             failures = judge.check_new(res.type, inputs) if is_new else judge.check(res.type, inputs)
-            found = [Problem(one.path, one.reason) for one in failures]
-        paths = [one.path for one in found if one.path]
-        for one in aws_refusals.found("check", Case(res.type, {"region": self.region, **inputs})):
-            if not any(one.path[: len(path)] == path[: len(one.path)] for path in paths):  # nothing is refused twice
-                found.append(one)
-        return found
+            yield from (Problem(one.path, one.reason) for one in failures)
 
     def differences(
         self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
@@ -97,10 +99,7 @@ class Aws(ResourceStandIn):
         if not kinds or judge is None or not judge.knows(res.type):
             yield from super().differences(res, rid, old, outputs, new)
             return
-        try:
-            plan = judge.diff(res.type, rid, old, outputs, new)
-        except PlanRefusedError as refused:
-            raise RefusedError(str(refused)) from None
+        plan = plan_of(judge, res, rid, old, outputs, new)
         for path in dict.fromkeys((*plan.changed, *plan.replaced)):
             yield Difference(path, kinds.get(path, "update"), path in plan.replaced)
 
@@ -214,6 +213,16 @@ class Aws(ResourceStandIn):
         if name == "getRegion":
             return {"id": region, "name": region, "region": region, "description": "", "endpoint": ""}
         return super().look_up(token, args)
+
+
+def plan_of(
+    judge: Provider, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
+) -> Diff:
+    """What the provider plans for a change; or a `RefusedError` with its sentence."""
+    try:
+        return judge.diff(res.type, rid, old, outputs, new)
+    except PlanRefusedError as refused:
+        raise RefusedError(str(refused)) from None
 
 
 def _makes_version(res: Resource, old: dict[str, Any], new: dict[str, Any]) -> bool:

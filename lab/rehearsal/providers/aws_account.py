@@ -6,7 +6,6 @@ each resource stays in the stand-ins' file, where the stand-in for Kubernetes lo
 """
 
 import functools
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,12 +13,11 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 
 from lab.provider.protocol import Plugin
-from lab.provider.provider import NO_ACCOUNT, Diff, FailedError, Made, Provider
-from lab.provider.provider import RefusedError as PlanRefusedError
+from lab.provider.provider import NO_ACCOUNT, FailedError, Made, Provider, environment
 from lab.rehearsal.providers import sdk_types, wire
-from lab.rehearsal.providers.aws import Aws
+from lab.rehearsal.providers.aws import Aws, plan_of
 from lab.rehearsal.providers.aws_types import CLUSTER
-from lab.rehearsal.providers.protocol import Difference, HalfMadeError, RefusedError, Resource, World, shown
+from lab.rehearsal.providers.protocol import Difference, HalfMadeError, RefusedError, Resource, shown
 from lab.rehearsal.providers.sdk_types import Problem
 
 _RETRIES = 25  # pulumi-aws' own default
@@ -44,29 +42,23 @@ class AwsInAccount(Aws):
         kept = {name: value for name, value in self.config.items() if name not in _ELSEWHERE}
         credentials = {name: NO_ACCOUNT[name] for name in ("accessKey", "secretKey")}
         config = {**kept, **credentials, "maxRetries": _RETRIES, "skipMetadataApiCheck": "true"}
-        return Provider(Plugin(self.provider, _environment(endpoint)), config)
+        return Provider(Plugin(self.provider, environment(endpoint)), config)
 
     def refusals(self, res: Resource, inputs: dict[str, Any], *, is_new: bool = True) -> Iterable[Problem]:
         """What the provider refuses. The account says the rest when it is asked to make it."""
-        found = self._judge.check_new(res.type, inputs) if is_new else self._judge.check(res.type, inputs)
-        return [Problem(one.path, one.reason) for one in found]
+        if not self._judge.knows(res.type):
+            where = "SERVICES in lab/provider/trimmed_module.py"
+            return [Problem((), f"the provider that is built here has no {res.type}: a service is missing in {where}")]
+        return self._refused_by_provider(res, inputs, is_new)
 
     def differences(
         self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
     ) -> Iterator[Difference]:
         """By the provider's plan, which compares with what was read, too: what changed in the account shows."""
         kinds = dict(wire.changes(old, new))
-        plan = self._planned_change(res, rid, old, outputs, new)
+        plan = plan_of(self._judge, res, rid, old, outputs, new)
         for path in dict.fromkeys((*plan.changed, *plan.replaced, *(() if plan.changed else plan.outputs))):
             yield Difference(path, kinds.get(path, "update"), path in plan.replaced)
-
-    def _planned_change(
-        self, res: Resource, rid: str, old: dict[str, Any], outputs: dict[str, Any], new: dict[str, Any]
-    ) -> Diff:
-        try:
-            return self._judge.diff(res.type, rid, old, outputs, new)
-        except PlanRefusedError as refused:
-            raise RefusedError(str(refused)) from None
 
     def _create(self, request: pb.CreateRequest) -> pb.CreateResponse:
         if request.preview:
@@ -99,7 +91,7 @@ class AwsInAccount(Aws):
         res, news = Resource(request.urn), wire.from_struct(request.news)
         olds, old_inputs = wire.from_struct(request.olds), wire.from_struct(request.old_inputs)
         before = (wire.plain(old_inputs), wire.plain(olds), wire.plain(news))
-        if self._planned_change(res, request.id, *before).action == "none":
+        if plan_of(self._judge, res, request.id, *before).action == "none":
             return pb.UpdateResponse(properties=request.olds)
         try:
             made = self._judge.update(res.type, request.id, *before, _names(res), self._patience(request.timeout))
@@ -141,30 +133,10 @@ class AwsInAccount(Aws):
                 state[name] = wire.secret(wire.plain(state[name]))
         wire.seal(state, inputs)
         with self.cloud.open(self.package) as world:
-            self._record(world, res, made.id, inputs, state)
+            record = world.get(self.key(res, made.id)) or self.notes(res)
+            world[self.key(res, made.id)] = {**record, "urn": res.urn, "inputs": inputs, "state": state}
         return state
-
-    def _record(self, world: World, res: Resource, rid: str, inputs: dict[str, Any], state: dict[str, Any]) -> None:
-        notes = self.notes(res) if self.key(res, rid) not in world else {}
-        before = world.get(self.key(res, rid), {})
-        world[self.key(res, rid)] = {**before, "urn": res.urn, "inputs": inputs, "state": state, **notes}
 
 
 def _names(res: Resource) -> set[str]:
     return sdk_types.output_names(res.type)
-
-
-def _environment(endpoint: str) -> dict[str, str]:
-    """The provider's whole environment: every service is the account, and no other place can be reached."""
-    nowhere = "http://127.0.0.1:9"  # nobody listens on the port of `discard`
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": "/nonexistent",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": endpoint,
-        "HTTP_PROXY": nowhere,
-        "HTTPS_PROXY": nowhere,
-        "NO_PROXY": "127.0.0.1",
-    }

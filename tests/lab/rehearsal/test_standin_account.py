@@ -12,6 +12,7 @@ from pulumi.runtime.proto import status_pb2
 
 from lab.account.faults import Fault
 from lab.account.process import Account
+from lab.provider.provider import environment
 from lab.provider.tool import ProviderTool
 from lab.rehearsal.providers import aws_account, wire
 from lab.rehearsal.providers.aws_types import CLUSTER, LOG_GROUP, ROLE, SUBNET, VPC
@@ -201,6 +202,13 @@ def test_what_stands_after_a_failed_creation_reaches_the_engine_with_its_id_and_
     assert lab.client.update(made, inputs) == made.outputs
 
 
+def test_a_type_of_a_service_that_the_built_provider_lacks_is_refused_with_the_place_to_add_it(lab: Lab) -> None:
+    (found,) = lab.client.failures("aws:sqs/queue:Queue", {})
+
+    assert "has no aws:sqs/queue:Queue" in found
+    assert "lab/provider/trimmed_module.py" in found
+
+
 def test_what_is_secret_in_the_inputs_is_secret_in_all_that_is_known_of_a_resource(lab: Lab) -> None:
     made = lab.client.create(LOG_GROUP, {"name": "/lab/secret", "tags": wire.secret({"key": "tell-nobody"})})
 
@@ -221,7 +229,7 @@ def test_no_variable_of_the_caller_reaches_the_provider(
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_CONFIG_FILE", "HTTPS_PROXY", "AWS_REGION"):
         monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
 
-    found = aws_account._environment("http://127.0.0.1:1")
+    found = environment("http://127.0.0.1:1")
 
     assert [name for name, value in found.items() if "elsewhere" in value] == []
     assert {name for name in found if name.startswith("AWS_")} == {

@@ -20,7 +20,7 @@ GOOD, BAD = 0, 4
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A good model, and a bad one of which more is said than a pipe holds; both with a strange name."""
+    """A good model, and a bad one about which the program prints more than a pipe holds; both have a strange name."""
     top = tmp_path_factory.mktemp("models")
     write(top / "good", {**MODEL, "größe.bin": b"\x80\x02."})
     pointers = {f"{'deep/' * 40}{number}.safetensors": b"" for number in range(300)}

@@ -1,4 +1,4 @@
-"""A source that hangs: what is told before the program leaves with 9, in each phase, and when it does not leave."""
+"""A source that hangs: in each phase the program writes what it knows, and leaves with 9."""
 
 from __future__ import annotations
 

@@ -215,7 +215,13 @@ def forge(source: Path, **changed: Any) -> None:
 
 FORGED: list[tuple[str, Callable[[Path], object], dict[str, Any], list[str], int]] = [
     ("a pickle", lambda root: write(root, {"sparse_linear.pt": b"\x80\2N."}), {}, [], 7),
-    ("an old pickle that is told", lambda root: write(root, {"sparse_linear.pt": b"N."}), {"pickle": True}, [], 7),
+    (
+        "an old pickle that --check reports",
+        lambda root: write(root, {"sparse_linear.pt": b"N."}),
+        {"pickle": True},
+        [],
+        7,
+    ),
     ("too many bytes", lambda root: None, {}, ["--max-bytes", "100"], 8),
     ("a cut shard", lambda root: os.truncate(root / SECOND, 100), {}, [], 4),
     ("no tokenizer", lambda root: (root / "tokenizer.json").unlink(), {}, [], 4),
