@@ -9,6 +9,9 @@ from collections.abc import Iterable
 STATE = b".faststart"
 """The folder at the top of a source or destination that is ours and never content."""
 
+LOST_FOUND = b"lost+found"
+"""The folder that mkfs makes at the top of ext2 to ext4, for root alone (e2fsprogs: mklost+found(8))."""
+
 WEIGHT_SUFFIXES = (b".safetensors", b".bin", b".pt", b".pth", b".gguf")
 """How weight files end; vLLM looks for these (model_executor/model_loader: default_loader.py, gguf_loader.py)."""
 

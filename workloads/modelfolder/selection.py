@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import json
 import os
 import re
+import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from modelfolder import names
+from modelfolder import leftovers, names
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
@@ -55,15 +57,15 @@ _FOLDERS = {
     re.compile(rb"onnx|openvino"): "another weight format",
     re.compile(rb"checkpoint-\d+"): "a checkpoint of the training",
     re.compile(rb"figures"): "pictures",
-    re.compile(rb"\.git|\.github|\.cache"): "left by git or a download",
 }
 """Folders left out at any depth. original/ of gpt-oss has a config.json, and is a second copy all the same."""
 
-_MEDIA = {
+_NEVER_OPENED = {
     "picture": (b".avif", b".bmp", b".gif", b".heic", b".ico", b".jpeg", b".jpg", b".png", b".svg", b".tiff", b".webp"),
     "video": (b".avi", b".m4v", b".mkv", b".mov", b".mp4", b".webm"),
     "audio": (b".aac", b".flac", b".m4a", b".mp3", b".ogg", b".opus", b".wav"),
     "notebook": (b".ipynb",),
+    "pickle": (b".ckpt", b".dill", b".distcp", b".joblib", b".npy", b".npz", b".pickle", b".pkl", b".t7", b".th"),
     "archive": (b".7z", b".rar", b".tar", b".tar.bz2", b".tar.gz", b".tar.xz", b".tar.zst", b".tgz", b".zip"),
 }
 _TEXT = (b".json", b".model", b".tiktoken", b".txt", b".py", b".jinja", b".md", b".yaml", b".yml")
@@ -72,6 +74,32 @@ _TEXT = (b".json", b".model", b".tiktoken", b".txt", b".py", b".jinja", b".md", 
 _ORPHAN = "an index of weights that are not copied"
 _DATA = (b".arrow", b".csv", b".jsonl", b".log", b".parquet", b".pdf", b".tsv")
 _HF_TOKENIZERS = {b"tokenizer.json", b"tokenizer.model", b"vocab.json", b"vocab.txt"}
+
+
+_WILD = re.compile(r"[*?[]")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What is in a source and cannot be had: a link that leads nowhere, a folder that may not be read.
+
+    Attributes:
+        path: its path in the model folder.
+        error: what is raised where it was asked for.
+        folder: whether it is a folder, whose content is not known.
+    """
+
+    path: bytes
+    error: FaststartError
+    folder: bool = False
+
+    def may_hold(self, begin: bytes) -> bool:
+        """Say whether what a pattern names may lie in it, by what the pattern begins with before its wildcards."""
+        inside = self.path + b"/"
+        return begin.startswith(inside) or (self.folder and inside.startswith(begin))
+
+
+_NONE_BROKEN: Mapping[bytes, Broken] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -123,7 +151,12 @@ class _Weights:
         return bool(self.named) or self.format in ("mistral", "gguf") or any(map(_is_named_whole, self.files))
 
 
-def select(sizes: Mapping[bytes, int], patterns: Sequence[str], read: Callable[[bytes], bytes]) -> Selection:
+def select(
+    sizes: Mapping[bytes, int],
+    patterns: Sequence[str],
+    read: Callable[[bytes], bytes],
+    broken: Mapping[bytes, Broken] = _NONE_BROKEN,
+) -> Selection:
     """Choose the files to copy.
 
     Args:
@@ -131,45 +164,66 @@ def select(sizes: Mapping[bytes, int], patterns: Sequence[str], read: Callable[[
         patterns: `auto` (what vLLM opens), `all`, or patterns with the meaning of `hf download --include`: fnmatch of
             the whole path, case counts, `*` crosses "/", a "/" at the end stands for all that lies in the folder.
         read: returns the content of a file; called for weight indexes only, at most once for each.
+        broken: what of the source cannot be had. It is chosen only where a model needs it, or a pattern names it: no
+            leftover of a download or a file system is.
 
     Raises:
-        FaststartError: 2, a pattern names nothing, or `auto` or `all` is not alone; whatever `read` raises.
+        FaststartError: 2, a pattern names nothing, or `auto` or `all` is not alone; the error of what is broken and was
+            chosen; whatever `read` raises.
     """
-    sizes, read = dict(sorted(sizes.items())), functools.cache(read)
+    # In doubt it is a small file, which is kept.
+    sizes, read = dict(sorted({**sizes, **dict.fromkeys(broken, 0)}.items())), functools.cache(read)
     notes: list[str] = []
     match list(patterns):
         case ["auto"]:
-            reasons = _unused(sizes, read, notes)
+            reasons = _unused(sizes, read, broken, notes)
         case ["all"]:
-            reasons = {}
+            reasons = _broken_leftovers(broken)
         case _:
-            reasons = _unnamed(sizes, patterns)
+            reasons = _unnamed(sizes, patterns, broken)
     paths = frozenset(sizes.keys() - reasons.keys())
+    for path in sorted(paths & broken.keys()):
+        raise broken[path].error
     top = _choose(b"", [path for path in paths if b"/" not in path], paths, read)
     if top and top.fault:
         notes.insert(0, top.fault)
     if top and top.format != "mistral" and any(_format(path) == "mistral" for path in paths - top.files):
         notes.append("consolidated*.safetensors is copied, too: vLLM 0.12 and newer then takes Mistral's format")
-    left_out = tuple(LeftOut(path, size, reasons[path]) for path, size in sizes.items() if path in reasons)
-    return Selection(paths, left_out, (top.format, tuple(sorted(top.files))) if top else None, tuple(notes))
+    for path, why in broken.items():
+        reasons[path] = f"{reasons[path]}; {why.error.message}"
+    left_out = (LeftOut(path, 0 if path in broken else sizes[path], reasons[path]) for path in sizes if path in reasons)
+    weights = (top.format, tuple(sorted(top.files))) if top else None
+    return Selection(paths, tuple(left_out), weights, tuple(notes))
 
 
-def _unnamed(sizes: dict[bytes, int], patterns: Sequence[str]) -> dict[bytes, str]:
+def _unnamed(sizes: dict[bytes, int], patterns: Sequence[str], broken: Mapping[bytes, Broken]) -> dict[bytes, str]:
     if not patterns or {"auto", "all"} & set(patterns):
         raise FaststartError(Exit.USAGE, "--files takes either auto, or all, or patterns")
     named: set[bytes] = set()
+    leftovers_named = _broken_leftovers(broken).keys()
     for pattern in patterns:
         whole = pattern + "*" if pattern.endswith("/") else pattern
         found = [path for path in sizes if fnmatch.fnmatchcase(os.fsdecode(path), whole)]
-        if not found:
+        begin = os.fsencode(_WILD.split(whole, maxsplit=1)[0])
+        inside = {path for path, what in broken.items() if what.may_hold(begin)}
+        inside -= {path for path in leftovers_named if not begin.startswith(path + b"/")}
+        if not found and not inside:
             there = ", ".join(map(show, list(sizes)[:3])) + (", ..." if len(sizes) > 3 else "")
             shown = show(pattern.encode("utf-8", "surrogateescape"))
             raise FaststartError(Exit.USAGE, f"--files {shown}: names none of the {len(sizes)} files: {there}")
-        named.update(found)
+        named.update(inside, (path for path in found if path not in leftovers_named or begin == path))
     return {path: "named by no pattern" for path in sizes if path not in named}
 
 
-def _unused(sizes: dict[bytes, int], read: Callable[[bytes], bytes], notes: list[str]) -> dict[bytes, str]:
+def _broken_leftovers(broken: Mapping[bytes, Broken]) -> dict[bytes, str]:
+    """Return what is broken and no part of any model, with the reasons."""
+    reasons = {path: unused_folder(path) or leftovers.file_reason(os.path.basename(path)) for path in broken}
+    return {path: reason for path, reason in reasons.items() if reason}
+
+
+def _unused(
+    sizes: dict[bytes, int], read: Callable[[bytes], bytes], broken: Mapping[bytes, Broken], notes: list[str]
+) -> dict[bytes, str]:
     """Return what `auto` leaves out, each file with its reason."""
     folders: dict[bytes, list[bytes]] = {b"": []}
     for path in sizes:
@@ -177,13 +231,15 @@ def _unused(sizes: dict[bytes, int], read: Callable[[bytes], bytes], notes: list
     top = _choose(b"", folders[b""], sizes, read)
     reasons: dict[bytes, str] = {}
     for folder, paths in folders.items():
-        reason = _unused_folder(folder)
+        reason = unused_folder(folder)
         reasons |= dict.fromkeys(paths, reason) if reason else _unused_files(folder, paths, sizes, top, read)
+    unneeded = _broken_leftovers(broken)
+    reasons |= unneeded
     for path in top.named if top else ():
         reasons.pop(path, None)
     if reasons and not any(names.is_weight(path) for path in sizes if path not in reasons):
         notes.append("there are no weights where vLLM looks for them: everything is copied")
-        return {}
+        return unneeded
     others = {str(_format(path)) for path in folders[b""] if path in reasons} & _SUFFIXES.keys()
     for kind in sorted(others - {top.format} if top else ()):
         total = sum(sizes[path] for path in folders[b""] if path in reasons and _format(path) == kind)
@@ -192,11 +248,20 @@ def _unused(sizes: dict[bytes, int], read: Callable[[bytes], bytes], notes: list
     return reasons
 
 
-def _unused_folder(folder: bytes) -> str | None:
-    for part in folder.split(b"/"):
-        for pattern, reason in _FOLDERS.items():
-            if pattern.fullmatch(part):
-                return f"{show(part)}/: {reason}"
+def may_be_read(path: bytes) -> bool:
+    """Say whether a server may read a file, by its name: no picture, no paper, no data, no text for people."""
+    name = os.path.basename(path).lower()
+    return not name.endswith((*_DATA, b".md", *itertools.chain(*_NEVER_OPENED.values())))
+
+
+def unused_folder(folder: bytes) -> str | None:
+    """Return why `auto` leaves out all that lies in a folder, None if it does not."""
+    for part in filter(None, folder.split(b"/")):
+        reason = leftovers.folder_reason(part)
+        for pattern, why in _FOLDERS.items():
+            reason = reason or (why if pattern.fullmatch(part) else None)
+        if reason:
+            return f"{show(part)}/: {reason}"
     return None
 
 
@@ -225,13 +290,27 @@ def _unused_files(
     for path in paths:
         if path not in found and (reason := _unused_file(path, sizes[path], own, top, paths)):
             found[path] = reason
-    found |= _orphans([path for path in paths if own is None or path != own.index], found, own)
+    alone = not own and folder and top and top.whole
+    gone = _SUFFIXES.keys() if alone else frozenset[str]()
+    found |= _orphans([path for path in paths if own is None or path != own.index], found, own, gone)
     return found
 
 
-def _orphans(paths: Collection[bytes], found: Collection[bytes], own: _Weights | None = None) -> dict[bytes, str]:
-    """Return the indexes among some paths whose format is left out; a later check of the copy would miss its files."""
-    gone = {_format(path) for path in found}
+def _orphans(
+    paths: Collection[bytes],
+    found: Collection[bytes],
+    own: _Weights | None = None,
+    lacking: Collection[str] = frozenset(),
+) -> dict[bytes, str]:
+    """Return the indexes among some paths whose format is left out; a later check of the copy would miss its files.
+
+    Args:
+        paths: where to look.
+        found: the files that are left out.
+        own: the weight set of the folder.
+        lacking: the formats of which the folder has no weights, and needs none.
+    """
+    gone = {_format(path) for path in found} | set(lacking)
     if own and own.whole:
         gone |= _SUFFIXES.keys() - {own.format}
     indexes = filter(_is_index, paths)
@@ -246,11 +325,11 @@ def _unused_file(
     kind, near = _format(path), own or top
     if own and (path in own.files or path in own.named):
         return None
-    for medium, suffixes in _MEDIA.items():
+    if reason := leftovers.file_reason(name):
+        return reason
+    for what, suffixes in _NEVER_OPENED.items():
         if name.lower().endswith(suffixes):
-            return medium
-    if name.startswith(b"._") or name == b".DS_Store":
-        return "left by macOS"
+            return what
     if kind == "training":
         return "left by the training"
     if kind == "foreign" and near:

@@ -6,14 +6,15 @@ import errno
 import functools
 import os
 import stat
-from collections.abc import Sequence
+import types
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from modelfolder import manifest as manifests
 from modelfolder import names
 from modelfolder.manifest import Manifest, ManifestFile
-from modelfolder.selection import LeftOut, select
+from modelfolder.selection import Broken, LeftOut, select, unused_folder
 from podkit import pool
 from podkit.display import show
 from podkit.errors import Exit, FaststartError, source_error
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 _BATCH = 64  # names that one thread looks at in a row
+_FAILURES = 3  # places where a file system may fail, each after half a minute of tries, before the walk ends
+
+_UNREADABLE = (Exit.DAMAGED, Exit.NOT_PERMITTED, Exit.CHANGED)
+"""How a look at a file ends that no other file suffers from."""
 
 _KINDS = {
     stat.S_IFIFO: "a fifo",
@@ -83,7 +88,8 @@ class Source:
     @functools.cached_property
     def folders(self) -> set[bytes]:
         """Return each folder that a copy has: those with files that were asked for, and the empty ones."""
-        return names.with_parents(self.manifest.folders, (file.path for file in self.files))
+        empty = set(self.manifest.folders) - {names.LOST_FOUND}
+        return names.with_parents(empty, (file.path for file in self.files))
 
     @functools.cached_property
     def selection_digest(self) -> str:
@@ -92,22 +98,52 @@ class Source:
         return manifests.digest(manifests.canonical([self.manifest.digest, paths]))
 
 
-def open_regular(real: bytes) -> BinaryIO:
+def open_unlinked(path: bytes) -> BinaryIO:
     """Open a file that was regular at the last look; it does not block on one that has become a fifo since.
 
     Raises:
         OSError: it cannot be opened, or has become a link.
     """
-    return open(real, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
+    return open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
+
+
+def open_regular(real: bytes) -> BinaryIO:
+    """Open a file of the source as `open_unlinked` does, and only where it was at the last look.
+
+    Args:
+        real: of a SourceFile.
+
+    Raises:
+        OSError: it cannot be opened, or has become a link, or a folder above it has.
+    """
+    stream = open_unlinked(real)
+    try:
+        _require_at(stream.fileno(), real)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 def open_source(real: bytes, *, direct: bool) -> tuple[int, bool]:
-    """Open a file of the source as `open_uncached` does; it does not block on one that has become a fifo since.
+    """Open a file of the source as `open_uncached` does, and else as `open_regular` does.
 
     Raises:
-        OSError: it cannot be opened, or has become a link.
+        OSError: it cannot be opened, or has become a link, or a folder above it has.
     """
-    return open_uncached(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, direct=direct)
+    fd, direct = open_uncached(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, direct=direct)
+    try:
+        _require_at(fd, real)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, direct
+
+
+def _require_at(fd: int, real: bytes) -> None:
+    """Hold that no link led from a path to an open file: the kernel knows where that lies."""
+    if os.readlink(b"/proc/self/fd/%d" % fd) != real:
+        raise OSError(errno.ELOOP, "it was moved, or a folder above it has become a link")
 
 
 NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
@@ -138,62 +174,102 @@ def open_uncached(path: bytes, flags: int, *, direct: bool, folder: int | None =
     return os.open(path, flags, 0o644, dir_fd=folder), False
 
 
-def look(root: bytes, patterns: Sequence[str], patience: Patience, *, by_manifest: bool = True) -> Source:
+def look(
+    root: bytes,
+    patterns: Sequence[str],
+    patience: Patience,
+    *,
+    by_manifest: bool = True,
+    besides: Collection[bytes] = frozenset(),
+) -> Source:
     """Find out what a model folder holds: from its published manifest if it has one, else by a scan.
+
+    What was not asked for is only listed: it may be missing, unreadable, or a link to nowhere.
 
     Args:
         root: the folder.
         patterns: which files are asked for; see `selection.select`.
         patience: asked before each step; repeats what fails for the moment.
         by_manifest: whether a published manifest is believed; else the folder is scanned.
+        besides: files that are asked for, too, where there are such.
 
     Raises:
         FaststartError: 2 patterns that make no sense; 4 dangling link, link loop, or manifest and files disagree;
-            6 missing, empty or no model; 7 not readable, or a link leaves the mount; 8 changed meanwhile; 9 I/O
+            6 missing, empty or no model; 7 not readable, or a link leaves the folder; 8 changed meanwhile; 9 I/O
             error; 143 SIGTERM.
     """
     found: list[Source] = []
     # In a thread, so that SIGTERM is noticed while a mount hangs.
     pool.each(
-        [os.path.abspath(root)], lambda path: found.append(_look(path, patterns, patience, by_manifest)), patience
+        [os.path.abspath(root)],
+        lambda path: found.append(_look(path, patterns, patience, by_manifest, besides)),
+        patience,
     )
     return found[0]
 
 
-def _look(root: bytes, patterns: Sequence[str], patience: Patience, by_manifest: bool) -> Source:
-    status = _root_status(root, patience)
+def _look(
+    root: bytes, patterns: Sequence[str], patience: Patience, by_manifest: bool, besides: Collection[bytes]
+) -> Source:
+    bounds = _bounds(root, patience)
     published = read_manifest(root, patience) if by_manifest else None
-    if published:
-        files, folders, skipped = _published_files(root, status.st_dev, published, patience), published.folders, ()
-    else:
-        files, folders, skipped = _scan(root, status, patience)
-    _require_model([file.path for file in files], root)
-    real = {file.path: file.real for file in files}
+    found: _Published | _Scan = _Published(bounds, published, patience) if published else _scan(bounds, patience)
+    _require_model([*found.sizes, *found.broken], root)
 
     def read(path: bytes) -> bytes:
         def content() -> bytes:
-            with open_regular(real[path]) as stream:
+            with open_regular(found.file(path).real) as stream:
                 return stream.read()
 
-        return patience.read(path, content)
+        try:
+            return patience.read(path, content)
+        except FaststartError as error:
+            if error.code not in _UNREADABLE:
+                raise
+            return b""  # if it is chosen, whoever opens it next says so
 
-    selection = select({file.path: file.size for file in files}, patterns, read)
-    files = tuple(file for file in files if file.path in selection.paths)
+    selection = select(found.sizes, patterns, read, found.broken)
+    files = found.files(selection.paths | (besides & found.sizes.keys()))
+    left_out = tuple(one for one in selection.left_out if one.path not in besides)
+    folders = [path for path in found.folders if list(patterns) == ["all"] or not unused_folder(path)]
     looked = [(file.path, file.size, file.mtime_ns) for file in files]
     manifest = published or manifests.scanned(root, looked, folders)
-    return Source(root, manifest, files, selection.left_out, skipped, selection.notes)
+    return Source(root, manifest, files, left_out, found.skipped, selection.notes)
 
 
-def _root_status(root: bytes, patience: Patience) -> os.stat_result:
+@dataclass(frozen=True)
+class _Bounds:
+    """Where a source ends.
+
+    Attributes:
+        top: the folder itself, without links in its path.
+        identity: that of the folder.
+        inside: the folders in which a link may end: the top one, and the blobs of a Hugging Face cache.
+    """
+
+    top: bytes
+    identity: tuple[int, int]
+    inside: tuple[bytes, ...]
+
+    def holds(self, path: bytes) -> bool:
+        """Say whether a path without links lies inside."""
+        return any(path == folder or path.startswith(folder.rstrip(b"/") + b"/") for folder in self.inside)
+
+
+def _bounds(root: bytes, patience: Patience) -> _Bounds:
     try:
         status = patience.transient(lambda: os.stat(root), root)
+        top = patience.transient(lambda: os.path.realpath(root, strict=True), root)
     except OSError as error:
         if error.errno in _MISSING:
             raise FaststartError(Exit.NO_MODEL, "there is no such source folder", root) from error
         raise source_error(error, root) from error
     if not stat.S_ISDIR(status.st_mode):
         raise FaststartError(Exit.NO_MODEL, "the source is not a folder", root)
-    return status
+    above, commit = os.path.split(top)
+    blobs = os.path.join(os.path.dirname(above), b"blobs")
+    cached = os.path.basename(above) == b"snapshots" and commit and os.path.realpath(blobs) == blobs
+    return _Bounds(top, _identity(status), (top, blobs) if cached else (top,))
 
 
 def _require_model(paths: Sequence[bytes], root: bytes) -> None:
@@ -217,7 +293,7 @@ def read_manifest(root: bytes, patience: Patience) -> Manifest | None:
 
     def read() -> bytes | None:
         try:
-            with open_regular(os.path.join(root, manifests.PATH)) as file:
+            with open_unlinked(os.path.join(root, manifests.PATH)) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size > manifests.MAX_BYTES:
                     message = f"has {size} bytes, and no manifest has more than {manifests.MAX_BYTES}"
@@ -230,57 +306,69 @@ def read_manifest(root: bytes, patience: Patience) -> Manifest | None:
     return manifests.parse(data) if data is not None else None
 
 
-def _published_files(root: bytes, device: int, published: Manifest, patience: Patience) -> tuple[SourceFile, ...]:
-    found: dict[bytes, SourceFile] = {}
+class _Published:
+    """A folder by its manifest: a file is looked at once it is asked for."""
 
-    def find(batch: Sequence[ManifestFile]) -> None:
-        for listed in batch:
-            found[listed.path] = _published_file(root, device, listed, patience)
+    skipped: tuple[tuple[bytes, str], ...] = ()
+    broken: Mapping[bytes, Broken] = types.MappingProxyType({})
 
-    pool.each(_batches(published.files), find, patience)
-    return tuple(found[path] for path in sorted(found))
+    def __init__(self, bounds: _Bounds, manifest: Manifest, patience: Patience):
+        self.sizes = {listed.path: listed.size for listed in manifest.files}
+        self.folders = manifest.folders
+        self._folders: dict[bytes, bytes] = {b"": bounds.top}
+        self._listed = {listed.path: listed for listed in manifest.files}
+        self._bounds = bounds
+        self._patience = patience
 
+    def files(self, paths: Collection[bytes]) -> tuple[SourceFile, ...]:
+        found: dict[bytes, SourceFile] = {}
 
-def _published_file(root: bytes, device: int, listed: ManifestFile, patience: Patience) -> SourceFile:
-    real = os.path.join(root, listed.path)
-    try:
-        status = patience.transient(lambda: os.lstat(real), listed.path)
-    except OSError as error:
-        if error.errno in _MISSING:
-            message = "is in the manifest and not in the folder: the published model is damaged"
-            raise FaststartError(Exit.DAMAGED, message, listed.path) from error
-        raise source_error(error, listed.path) from error
-    if stat.S_ISLNK(status.st_mode):
-        real, status = _follow(real, listed.path, device, patience)
-    elif status.st_dev != device and _is_behind_a_link(root, listed.path):
-        message = (
-            "lies outside the source's file system, behind a folder that is a link: only links inside are followed"
-        )
-        raise FaststartError(Exit.NOT_PERMITTED, message, listed.path)
-    if not stat.S_ISREG(status.st_mode):
-        raise FaststartError(Exit.DAMAGED, "is in the manifest and is not a regular file", listed.path)
-    if status.st_size != listed.size:
-        message = f"has {status.st_size} bytes, the manifest says {listed.size}: the published model is damaged"
-        raise FaststartError(Exit.DAMAGED, message, listed.path)
-    return SourceFile(listed.path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed)
+        def find(batch: Sequence[bytes]) -> None:
+            for path in batch:
+                found[path] = self.file(path)
 
+        pool.each(_batches(sorted(paths)), find, self._patience)
+        return tuple(found[path] for path in sorted(found))
 
-def _is_behind_a_link(root: bytes, path: bytes) -> bool:
-    folder = os.path.dirname(path)
-    return os.path.realpath(os.path.join(root, folder)) != os.path.normpath(
-        os.path.join(os.path.realpath(root), folder)
-    )
+    def file(self, path: bytes) -> SourceFile:
+        listed = self._listed[path]
+        try:
+            real = os.path.join(self._folder(os.path.dirname(path), path), os.path.basename(path))
+            status = self._patience.transient(lambda: os.lstat(real), path)
+        except OSError as error:
+            if error.errno in _MISSING:
+                message = "is in the manifest and not in the folder: the published model is damaged"
+                raise FaststartError(Exit.DAMAGED, message, path) from error
+            raise source_error(error, path) from error
+        if stat.S_ISLNK(status.st_mode):
+            real, status = _follow(real, path, self._bounds, self._patience)
+        if not stat.S_ISREG(status.st_mode):
+            raise FaststartError(Exit.DAMAGED, "is in the manifest and is not a regular file", path)
+        if status.st_size != listed.size:
+            message = f"has {status.st_size} bytes, the manifest says {listed.size}: the published model is damaged"
+            raise FaststartError(Exit.DAMAGED, message, path)
+        return SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed)
+
+    def _folder(self, folder: bytes, path: bytes) -> bytes:
+        """Return where the folder of a file is, with links resolved."""
+        if folder not in self._folders:
+            real = os.path.join(self._bounds.top, folder)
+            end = self._patience.transient(lambda: os.path.realpath(real, strict=True), path)
+            if not self._bounds.holds(end):
+                raise _outside("lies behind a folder that is a link, at", end, path)
+            self._folders[folder] = end
+        return self._folders[folder]
 
 
 def _batches(items: Sequence[T]) -> list[Sequence[T]]:
     return [items[at : at + _BATCH] for at in range(0, len(items), _BATCH)]
 
 
-def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[bytes, os.stat_result]:
+def _follow(real: bytes, path: bytes, bounds: _Bounds, patience: Patience) -> tuple[bytes, os.stat_result]:
     """Return where a link ends, and its status there.
 
     Raises:
-        FaststartError: 4 it ends nowhere or in itself, 7 it ends on another mount or may not be read, 9 I/O error.
+        FaststartError: 4 it ends nowhere or in itself, 7 it ends outside the source or may not be read, 9 I/O error.
     """
     target = patience.read(path, lambda: os.readlink(real))
     try:
@@ -293,10 +381,16 @@ def _follow(real: bytes, path: bytes, device: int, patience: Patience) -> tuple[
         if error.errno == errno.ELOOP:
             raise FaststartError(Exit.DAMAGED, "is a link that leads back to itself", path) from error
         raise source_error(error, path) from error
-    if status.st_dev != device:
-        message = f"is a link to {show(end)}, outside the source's file system: only links inside are followed"
-        raise FaststartError(Exit.NOT_PERMITTED, message, path)
+    if not bounds.holds(end):
+        raise _outside("is a link to", end, path)
     return end, status
+
+
+def _outside(what: str, end: bytes, path: bytes) -> FaststartError:
+    message = (
+        f"{what} {show(end)}, outside the source folder: only links inside are followed; put the file itself there"
+    )
+    return FaststartError(Exit.NOT_PERMITTED, message, path)
 
 
 class _Folder(NamedTuple):
@@ -313,53 +407,96 @@ class _Folder(NamedTuple):
     inside: Sequence[bytes] | None
 
 
-def _scan(
-    root: bytes, root_status: os.stat_result, patience: Patience
-) -> tuple[tuple[SourceFile, ...], list[bytes], tuple[tuple[bytes, str], ...]]:
-    """Walk the folder, following links that stay on its file system; return files, empty folders and what is neither.
+@dataclass(frozen=True)
+class _Scan:
+    """What a walk through the folder found.
+
+    Attributes:
+        found: the regular files.
+        folders: the empty ones.
+        skipped: what is neither file, folder nor link, and its kind.
+        broken: what cannot be had.
+    """
+
+    found: Mapping[bytes, SourceFile]
+    folders: Sequence[bytes]
+    skipped: tuple[tuple[bytes, str], ...]
+    broken: Mapping[bytes, Broken]
+
+    @functools.cached_property
+    def sizes(self) -> Mapping[bytes, int]:
+        return {path: file.size for path, file in self.found.items()}
+
+    def file(self, path: bytes) -> SourceFile:
+        if path in self.broken:
+            raise self.broken[path].error
+        return self.found[path]
+
+    def files(self, paths: Collection[bytes]) -> tuple[SourceFile, ...]:
+        return tuple(self.found[path] for path in sorted(paths))
+
+
+def _scan(bounds: _Bounds, patience: Patience) -> _Scan:
+    """Walk the folder, following the links that stay inside.
 
     Lists are shared by threads: each only appends to them, which is atomic.
     """
     files: list[SourceFile] = []
     folders: list[bytes] = []
     skipped: list[tuple[bytes, str]] = []
-    device = root_status.st_dev
+    broken: list[Broken] = []
 
     def visit(folder: _Folder) -> list[_Folder]:
         inside = folder.inside
         if inside is None:
-            first, *rest = _batches(_list(folder.path, folder.real, patience)) or [()]
+            try:
+                first, *rest = _batches(_list(folder.path, folder.real, patience)) or [()]
+            except FaststartError as error:
+                note(error, folder.path, folder=True)
+                return []
             if rest:
                 return [folder._replace(inside=batch) for batch in (first, *rest)]
             inside = first
         below = []
         for name in inside:
-            path, real = os.path.join(folder.path, name), os.path.join(folder.real, name)
+            path = os.path.join(folder.path, name)
             if path == names.STATE:
                 continue
-            status = patience.read(path, functools.partial(os.lstat, real))
-            if stat.S_ISLNK(status.st_mode):
-                real, status = _follow(real, path, device, patience)
-            if stat.S_ISREG(status.st_mode):
-                listed = ManifestFile(path, status.st_size)
-                files.append(SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed))
-            elif stat.S_ISDIR(status.st_mode):
-                if _identity(status) in folder.above:
-                    raise FaststartError(Exit.DAMAGED, "is a link to a folder that it lies in", path)
-                folders.append(path)
-                below.append(_Folder(path, real, folder.above | {_identity(status)}, None))
-            else:
-                skipped.append((path, _KINDS.get(stat.S_IFMT(status.st_mode), "no file")))
+            try:
+                below += see(folder, name, path)
+            except FaststartError as error:
+                note(error, path)
         return below
 
-    pool.crawl([_Folder(b"", root, frozenset([_identity(root_status)]), None)], visit, patience)
-    files.sort(key=lambda file: file.path)
-    used = {os.path.dirname(path) for path in [*folders, *(file.path for file in files)]}
-    return tuple(files), [path for path in folders if path not in used], tuple(sorted(skipped))
+    def note(error: FaststartError, path: bytes, *, folder: bool = False) -> None:
+        failures = sum(what.error.code == Exit.IO_ERROR for what in broken)
+        if not path or error.code == Exit.TERMINATED or (error.code == Exit.IO_ERROR and failures == _FAILURES):
+            raise error
+        broken.append(Broken(path, error, folder))
 
+    def see(folder: _Folder, name: bytes, path: bytes) -> list[_Folder]:
+        real = os.path.join(folder.real, name)
+        status = patience.read(path, functools.partial(os.lstat, real))
+        if stat.S_ISLNK(status.st_mode):
+            real, status = _follow(real, path, bounds, patience)
+        if stat.S_ISREG(status.st_mode):
+            listed = ManifestFile(path, status.st_size)
+            files.append(SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed))
+        elif stat.S_ISDIR(status.st_mode):
+            if _identity(status) in folder.above:
+                raise FaststartError(Exit.DAMAGED, "is a link to a folder that it lies in", path)
+            folders.append(path)
+            return [_Folder(path, real, folder.above | {_identity(status)}, None)]
+        else:
+            skipped.append((path, _KINDS.get(stat.S_IFMT(status.st_mode), "no file")))
+        return []
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
+    pool.crawl([_Folder(b"", bounds.top, frozenset([bounds.identity]), None)], visit, patience)
+    found = {file.path: file for file in sorted(files, key=lambda file: file.path)}
+    lost = {what.path: what for what in sorted(broken, key=lambda what: what.path)}
+    used = {os.path.dirname(path) for path in [*folders, *found]} | {os.path.dirname(path) for path in lost}
+    empty = [path for path in folders if path not in used and path not in lost]
+    return _Scan(found, empty, tuple(sorted(skipped)), lost)
 
 
 def _list(folder: bytes, real: bytes, patience: Patience) -> list[bytes]:
@@ -373,3 +510,7 @@ def _list(folder: bytes, real: bytes, patience: Patience) -> list[bytes]:
         return found
 
     return patience.read(folder or real, read)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

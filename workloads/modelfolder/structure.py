@@ -13,6 +13,7 @@ from typing import Any
 
 from modelfolder import names
 from modelfolder.safetensors import SUFFIX, read_header
+from modelfolder.selection import may_be_read
 from modelfolder.source import Source, SourceFile, open_regular
 from podkit import pool
 from podkit.display import show
@@ -42,13 +43,16 @@ def check(source: Source, patience: Patience) -> None:
         require_shards(files[path], parse_index(files[path], read(files[path], patience)), there)
 
 
+POINTER = "is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned, and copy again"
+
+
 def is_pointer(file: SourceFile, start: bytes | memoryview) -> bool:
     """Say whether a file is a Git LFS pointer, by its first bytes; see `require_no_pointer`."""
     return file.size < LFS_MAX_BYTES and bytes(start[: len(LFS_START)]) == LFS_START
 
 
 def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
-    """Hold that a file is not a Git LFS pointer.
+    """Hold that a file that a server may read is not a Git LFS pointer.
 
     Args:
         file: the file.
@@ -57,9 +61,8 @@ def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
     Raises:
         FaststartError: 4, it is one.
     """
-    if is_pointer(file, start):
-        message = "is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned, and copy again"
-        raise FaststartError(Exit.DAMAGED, message, file.path)
+    if is_pointer(file, start) and may_be_read(file.path):
+        raise FaststartError(Exit.DAMAGED, POINTER, file.path)
 
 
 def read(file: SourceFile, patience: Patience) -> bytes:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from modelfolder import manifest as manifests
 from modelfolder import names
-from modelfolder.source import NOT_DIRECT, Source, SourceFile, open_regular, open_uncached
+from modelfolder.source import NOT_DIRECT, Source, SourceFile, open_uncached, open_unlinked
 from podkit import pool
 from podkit.errors import Exit, FaststartError, writing
 from podkit.files import remove, replace
@@ -67,7 +67,7 @@ def require_acceptable(root: bytes, source: bytes | None) -> None:
             raise refuse("the destination is not a folder")
         if source is not None and _is_below(source, root):
             raise refuse("the source lies in the destination folder")
-        content = os.listdir(root)
+        content = [name for name in os.listdir(root) if not _is_lost_found(root, name)]
         if not content:
             return
         if names.STATE not in content:
@@ -76,6 +76,17 @@ def require_acceptable(root: bytes, source: bytes | None) -> None:
             raise refuse("the destination is not ours: its .faststart is not a folder")
         if os.path.lexists(os.path.join(root, manifests.PATH)):
             raise refuse("the destination is a published model")
+
+
+def _is_lost_found(root: bytes, path: bytes) -> bool:
+    """Say whether a path is a file system's own folder for what it finds again, in which there is nothing to see."""
+    real = os.path.join(root, path)
+    if path != names.LOST_FOUND or not stat.S_ISDIR(os.lstat(real).st_mode):
+        return False
+    try:
+        return not os.listdir(real)
+    except PermissionError:
+        return True
 
 
 def nearest_existing(path: bytes) -> bytes:
@@ -132,7 +143,7 @@ def take_inventory(root: bytes, patience: Patience) -> Inventory:
             for entry in entries:
                 patience.check()
                 path = os.path.join(folder, entry.name)
-                if path == names.STATE:
+                if path == names.STATE or _is_lost_found(root, path):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     found.folders.add(path)
@@ -194,7 +205,7 @@ def _part_name(number: int) -> bytes:
 
 def _read(path: bytes) -> bytes:
     try:
-        with open_regular(path) as file:
+        with open_unlinked(path) as file:
             return file.read()
     except OSError:
         return b""

@@ -37,7 +37,7 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
         if error.code != Exit.DAMAGED:
             raise
         findings.append(Finding(error.file, error.message, error.code))
-    source = look(root, asked.files, around.patience, by_manifest=False)
+    source = _look(root, asked, manifest, around)
     report.total_bytes = source.total_bytes
     if manifest:
         report.model, report.revision = manifest.model, manifest.revision
@@ -58,6 +58,19 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
     codes = [finding.code for finding in findings if finding.code is not None]
     if codes:
         report.code = Exit.DAMAGED if Exit.DAMAGED in codes else codes[0]
+
+
+def _look(root: bytes, asked: Check, manifest: Manifest | None, around: Surroundings) -> Source:
+    """Look at what was asked for; else at what was sealed, and what its patterns choose; else at what vLLM opens."""
+    sealed = {listed.path for listed in manifest.files} if manifest else set[bytes]()
+    patterns = asked.files or (manifest.chosen if manifest else None) or ("auto",)
+    try:
+        return look(root, patterns, around.patience, by_manifest=False, besides=sealed)
+    except FaststartError as error:
+        if error.code != Exit.USAGE or asked.files:
+            raise
+        # What its patterns named is gone.
+        return look(root, ("auto",), around.patience, by_manifest=False, besides=sealed)
 
 
 def _against(manifest: Manifest, source: Source, around: Surroundings) -> list[Finding]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from modelfolder import names, structure
 from modelfolder.safetensors import SUFFIX, Tensors, read_tensors, show
-from modelfolder.selection import select
+from modelfolder.selection import may_be_read, select
 from modelfolder.source import Source, SourceFile, open_regular
 from podkit import display, pool
 from podkit.errors import Exit, FaststartError
@@ -201,7 +201,8 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
     if complaint := _absence(file, start):
         contents.unusable.add(path)
         read = (contents.configuration, INDEXES.get(contents.format or ""))
-        note(complaint, needed=names.is_weight(path) or is_tokenizer(path) or path in read)
+        needed = names.is_weight(path) or is_tokenizer(path) or path in read
+        note(complaint, Exit.DAMAGED if may_be_read(path) else None, needed=needed)
         return
     if path.endswith(SUFFIX):
         try:
@@ -231,8 +232,6 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
 
 def _absence(file: SourceFile, start: bytes) -> str | None:
     """Return what is wrong, if a file is empty that must not be, or a Git LFS pointer."""
-    try:
-        structure.require_no_pointer(file, start)
-    except FaststartError as error:
-        return error.message
+    if structure.is_pointer(file, start):
+        return structure.POINTER
     return f"is empty; {_AGAIN}" if not file.size and (names.is_weight(file.path) or is_tokenizer(file.path)) else None

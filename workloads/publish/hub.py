@@ -123,9 +123,9 @@ class HubRemote:
         """Return what the revision stands for now; the address names its commit, which stands for it for ever.
 
         Raises:
-            FaststartError: 2, huggingface_hub is told to stay offline, or what answers is no hub; 4, a name cannot be
-                that of a file; 6, no such repository or revision, or it is empty; 7, no access, or no token in its
-                file; 11, network; 143, SIGTERM.
+            FaststartError: 2, huggingface_hub is told to stay offline, or what answers is no hub; 6, no such
+                repository or revision, or it is empty; 7, no access, or no token in its file; 11, network; 143,
+                SIGTERM.
         """
         return self._repeat(self._list, f"hf://{self._repository}@{self._revision}".encode())
 
@@ -213,7 +213,7 @@ class HubRemote:
         if not files:
             raise FaststartError(Exit.NO_MODEL, "the repository holds no file", about)
         address = f"{where}@{commit}"
-        found = listed(files, (), address)
+        found = listed(files)
         self._commits.update(dict.fromkeys(found, commit))
         return Listing(address, found, licence=_licence(info.card_data), lasting=True)
 
@@ -407,19 +407,27 @@ def _content(info: Any) -> tuple[str, list[RemoteFile]]:
     """Return the commit and the files of what the hub tells about a revision.
 
     Raises:
-        _NoHubError: a commit, a size or a version is missing.
+        _NoHubError: the commit is missing, or each size or version.
     """
     if not _COMMIT.fullmatch(info.sha or ""):
         raise _NoHubError(f"names no commit that the revision stands for, but {info.sha!r}")
-    return info.sha, [_file(sibling) for sibling in info.siblings or ()]
+    files = [_file(sibling) for sibling in info.siblings or ()]
+    if files and all(file.hold for file in files):
+        raise _NoHubError("tells no size or no version of any file")
+    return info.sha, files
 
 
 def _file(sibling: Any) -> RemoteFile:
     sha256 = sibling.lfs.sha256 if sibling.lfs else None
     version = sha256 or sibling.blob_id
+    path = sibling.rfilename.encode()
     if sibling.size is None or not version:
-        raise _NoHubError(f"tells no size or no version of {sibling.rfilename!r}")
-    return RemoteFile(sibling.rfilename.encode(), sibling.size, version, sha256)
+
+        def refuse() -> None:
+            raise FaststartError(Exit.USAGE, f"has no size or no version in the hub's answer: {_CHECK}", path)
+
+        return RemoteFile(path, sibling.size or 0, version or "", sha256, refuse)
+    return RemoteFile(path, sibling.size, version, sha256)
 
 
 def _blob_id(path: str, size: int) -> str:

@@ -52,7 +52,7 @@ What is published
   --files auto|all|GLOB...
         auto (the default): what vLLM opens, as preload's flag has it. all: each
         file. GLOB: matched against the path, as `hf download --include` does.
-        With --check: all is the default.
+        --check judges the same files; of a sealed folder those that were sealed.
   --allow-pickle
         Seal files that are Python pickles, too. Whoever wrote one can run code
         in the server that loads it (exit 7 without this flag).
@@ -130,10 +130,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Check:
-    """The folder to check, and the patterns of the files that count."""
+    """The folder to check, and the patterns of the files that count; None for those that were or would be sealed."""
 
     folder: str
-    files: tuple[str, ...]
+    files: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
     if given.manifest_digest is not None and given.remove is None:
         parser.error("--manifest-digest is for --remove")
     if given.check is not None:
-        return Check(os.path.abspath(given.check), tuple(given.files or ["all"]))
+        return Check(os.path.abspath(given.check), tuple(given.files) if given.files else None)
     if given.remove is not None:
         folder = os.path.abspath(given.remove)
         return Removal(folder, _staging(folder, given.staging, parser), given.manifest_digest, given.wait or 0.0)

@@ -10,7 +10,6 @@ import tempfile
 import threading
 from typing import Protocol
 
-from modelfolder.selection import select
 from modelfolder.source import Source, look
 from podkit import pool
 from podkit.display import size
@@ -21,7 +20,7 @@ from preload import localdisk
 from preload.request import CopyRequest
 from preload.run import copy, require_max_bytes, require_space
 from publish.options import Options
-from publish.remote import Listing, Remote, RemoteFile, require_names_fit
+from publish.remote import Listing, Remote, RemoteFile, choose, require_names_fit, wanted_folders
 from publish.report import PublishReport, telling
 from publish.sealing import Origin
 from publish.staging import Staging
@@ -105,16 +104,17 @@ class RemotePlace:
     def bring(self, report: PublishReport) -> Origin:
         """Fetch what is not there yet; the largest files first, so that none is left at the end."""
         listing, options, around = self._listing, self._options, self._around
-        files = {file.path: file for file in listing.files}
-        chosen = select({path: file.size for path, file in files.items()}, options.files, self._read)
+        wanted, chosen = choose(listing, options.files, self._read)
         for note in chosen.notes:
             around.say(note)
-        wanted = {path: files[path] for path in sorted(chosen.paths)}
         require_names_fit(wanted, options.staging)
+        # In a thread, so that SIGTERM is noticed while the network hangs.
+        holds = [file.hold for file in wanted.values() if file.hold]
+        pool.each(holds, lambda hold: hold(), around.patience, threads=1)
         report.total_bytes = sum(file.size for file in wanted.values())
         require_max_bytes(report.total_bytes, options.max_bytes, os.fsencode(options.source))
         staging = Staging(options.staging)
-        staging.open(wanted, listing.folders, around.patience)
+        staging.open(wanted, wanted_folders(listing, wanted.keys()), around.patience)
         missing = sorted(
             (file for path, file in wanted.items() if path not in staging.whole), key=lambda file: -file.size
         )
@@ -131,7 +131,7 @@ class RemotePlace:
                 pool.each(missing, functools.partial(self._fetch, staging), around.patience, options.parallel)
             finally:
                 report.copied_bytes = self._fetched
-        if not listing.lasting and self._remote.listing().digest != listing.digest:
+        if not listing.lasting and choose(self._remote.listing(), options.files, self._read)[0] != wanted:
             message = "has changed in the source since publishing began: start again"
             raise FaststartError(Exit.CHANGED, message, os.fsencode(options.source))
         return dataclasses.replace(
@@ -140,12 +140,17 @@ class RemotePlace:
             sha256={path: file.sha256 for path, file in wanted.items() if file.sha256},
         )
 
-    def _read(self, path: bytes) -> bytes:
-        file = next(file for file in self._listing.files if file.path == path)
-        with writing(path), tempfile.TemporaryDirectory(prefix="publish.") as folder:
-            fetched = self._remote.fetch(file, folder, lambda _: None)
-            with open(fetched, "rb") as stream:
-                return stream.read()
+    def _read(self, file: RemoteFile) -> bytes:
+        """Return the content of a file that the choice depends on; none, if it cannot be had, and may be left out."""
+        try:
+            with writing(file.path), tempfile.TemporaryDirectory(prefix="publish.") as folder:
+                fetched = self._remote.fetch(file, folder, lambda _: None)
+                with open(fetched, "rb") as stream:
+                    return stream.read()
+        except FaststartError as error:
+            if error.code not in (Exit.DAMAGED, Exit.NOT_PERMITTED):
+                raise
+            return b""
 
     def _fetch(self, staging: Staging, file: RemoteFile) -> None:
         with staging.fetching(file) as folder:

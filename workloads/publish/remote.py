@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from modelfolder import manifest, names
+from modelfolder.selection import Broken, Selection, select, unused_folder
 from podkit.errors import Exit, FaststartError
 
 
@@ -20,12 +22,14 @@ class RemoteFile:
         size: in bytes.
         version: a text that another content would not have: an ETag, the id of a blob.
         sha256: hex digits of the SHA-256 of its content, where the place tells it.
+        hold: raises FaststartError where the file cannot be had; called once it was chosen. None, where all can be.
     """
 
     path: bytes
     size: int
     version: str
     sha256: str | None = None
+    hold: Callable[[], None] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -104,20 +108,53 @@ def require_names_fit(paths: Iterable[bytes], folder: str) -> None:
                 raise FaststartError(Exit.DAMAGED, message, path)
 
 
-def listed(files: Iterable[RemoteFile], folders: Iterable[bytes], where: str) -> tuple[RemoteFile, ...]:
-    """Return files in order, held to be what a model folder can have.
+def choose(
+    listing: Listing, patterns: Sequence[str], read: Callable[[RemoteFile], bytes]
+) -> tuple[dict[bytes, RemoteFile], Selection]:
+    """Choose the files of a listing to fetch; what was not asked for may have any name, and be unreadable.
+
+    Args:
+        listing: what there is.
+        patterns: which files are asked for; see `selection.select`.
+        read: returns the content of a file.
+
+    Returns:
+        The chosen files in the order of their paths' bytes, and how they were chosen.
 
     Raises:
-        FaststartError: 4, a name leaves the folder, is our own, or is that of a file and of a folder.
+        FaststartError: 2, patterns that make no sense; 4, the name of a chosen file leaves the folder, is our own, or
+            is that of another file or of a folder, too; whatever `read` raises.
     """
-    ordered = tuple(sorted(files, key=lambda file: file.path))
-    paths = [file.path for file in ordered]
-    for path in [*paths, *folders]:
-        if not names.is_content(path):
-            raise FaststartError(Exit.DAMAGED, f"is no name for a file in a model folder ({where})", path)
-    inside = names.with_parents(folders, paths)
-    for path, following in zip(paths, [*paths[1:], None], strict=True):
-        if path == following or path in inside:
-            what = "named twice" if path == following else "both a file and a folder"
-            raise FaststartError(Exit.DAMAGED, f"is {what} in {where}: a file system can have only one of them", path)
-    return ordered
+    files: dict[bytes, RemoteFile] = {}
+    broken: dict[bytes, Broken] = {}
+
+    def cannot_be(path: bytes, what: str) -> None:
+        broken[path] = Broken(path, FaststartError(Exit.DAMAGED, f"is {what} ({listing.address})", path))
+
+    for file in listing.files:
+        if file.path in files:
+            cannot_be(file.path, "named twice")
+        elif not names.is_content(file.path):
+            cannot_be(file.path, "no name for a file in a model folder")
+        files[file.path] = file
+    sizes = {path: file.size for path, file in files.items() if path not in broken}
+    chosen = select(sizes, patterns, lambda path: read(files[path]) if path in sizes else b"", broken)
+    wanted = {path: files[path] for path in sorted(chosen.paths)}
+    for path in wanted.keys() & names.with_parents([], wanted):
+        message = f"is both a file and a folder in {listing.address}: a file system can have only one of them"
+        raise FaststartError(Exit.DAMAGED, message, path)
+    return wanted, chosen
+
+
+def wanted_folders(listing: Listing, wanted: AbstractSet[bytes]) -> list[bytes]:
+    """Return the empty folders of a listing that can be made beside the chosen files, and are no leftovers."""
+    return [
+        path
+        for path in listing.folders
+        if names.is_content(path) and not unused_folder(path) and wanted.isdisjoint([path, *names.parents(path)])
+    ]
+
+
+def listed(files: Iterable[RemoteFile]) -> tuple[RemoteFile, ...]:
+    """Return files in the order of a listing."""
+    return tuple(sorted(files, key=lambda file: file.path))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import functools
 import importlib
 import os
 import re
@@ -118,9 +120,8 @@ class S3Remote:
         """Return what is there now. The version of a file is its ETag and its size.
 
         Raises:
-            FaststartError: 2, boto3's settings make no sense; 4, a key cannot be a file's name; 6, no such bucket, or
-                nothing in it begins with the prefix; 7, no credentials, no access, another region, or an object is
-                archived; 8, an object went away meanwhile; 11, network; 143, SIGTERM.
+            FaststartError: 2, boto3's settings make no sense; 6, no such bucket, or nothing in it begins with the
+                prefix; 7, no credentials, no access, or another region; 11, network; 143, SIGTERM.
         """
         found: list[Listing] = []
         # In a thread, so that SIGTERM is noticed while the network hangs.
@@ -207,23 +208,33 @@ class S3Remote:
                 "(capital and small letters differ)"
             )
             raise FaststartError(Exit.NO_MODEL, message, self._address.encode())
-        listing = Listing(self._address, listed(files, folders, self._address), tuple(folders))
-        self._require_readable(entry for entry in objects if entry.get("StorageClass") in ARCHIVES)
-        return listing
+        archived = {
+            entry["Key"][len(self._folder) :].encode(): entry["StorageClass"]
+            for entry in objects
+            if entry.get("StorageClass") in ARCHIVES
+        }
+        held = (
+            dataclasses.replace(file, hold=functools.partial(self._hold_restored, file.path, archived[file.path]))
+            if file.path in archived
+            else file
+            for file in files
+        )
+        return Listing(self._address, listed(held), tuple(folders))
 
-    def _require_readable(self, archived: Iterable[Mapping[str, Any]]) -> None:
-        """Hold that objects of an archive class were restored: the listing shows the same class before and after."""
+    def _hold_restored(self, path: bytes, storage_class: str) -> None:
+        """Hold that an object of an archive class was restored: the listing shows the same class before and after.
+
+        Raises:
+            FaststartError: 7, it was not, or may not be asked for; 8, it is gone; 11, network.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        for entry in archived:
-            self._patience.check()
-            path = entry["Key"][len(self._folder) :].encode()
-            try:
-                restore = self._client.head_object(Bucket=self._bucket, Key=entry["Key"]).get("Restore", "")
-            except (BotoCoreError, ClientError) as error:
-                raise self._fetch_failure(error, path) or error from error
-            if 'ongoing-request="false"' not in restore:
-                raise FaststartError(Exit.NOT_PERMITTED, _archived(entry["StorageClass"]), path)
+        try:
+            restore = self._client.head_object(Bucket=self._bucket, Key=self._key(path)).get("Restore", "")
+        except (BotoCoreError, ClientError) as error:
+            raise self._fetch_failure(error, path) or error from error
+        if 'ongoing-request="false"' not in restore:
+            raise FaststartError(Exit.NOT_PERMITTED, _archived(storage_class), path)
 
     def _connect(self) -> Any:
         """Return the client; the first call makes it, in which boto3 looks for credentials."""

@@ -438,10 +438,10 @@ HOSTILE: dict[str | bytes, bytes | None] = {
 @pytest.mark.parametrize("way", [DIRECT, BUFFERED], ids=["direct", "buffered"])
 def test_a_hostile_tree_arrives_whole_from_and_to_folders_with_hostile_names(faulty, tmp_path, way):
     folder = tmp_path / os.fsdecode(b"\xff \n'")
-    source, destination = folder / os.fsdecode(b"-s\xfe"), folder / "d\ne"
+    source, destination = folder / "snapshots" / os.fsdecode(b"-s\xfe"), folder / "d\ne"
     write(source, MODEL | HOSTILE)
     write(folder / "blobs", {"aa": b"blob" * 5000})
-    (source / "model-a.bin").symlink_to("../blobs/aa")
+    (source / "model-a.bin").symlink_to("../../blobs/aa")
     (source / "private.json").write_bytes(b"private")
     (source / "private.json").chmod(0o600)
     os.truncate(write(source, {"sparse.dat": b""}) / "sparse.dat", 3 * MIB + 5)

@@ -27,7 +27,7 @@ class Shelf:
     def listing(self):
         files = [remote.RemoteFile(os.fsencode(path.relative_to(self.root)), path.stat().st_size, "1")
                  for path in self.root.rglob("*") if path.is_file()]
-        return remote.Listing("s3:/" + str(self.root), remote.listed(files, (), "here"))
+        return remote.Listing("s3:/" + str(self.root), remote.listed(files))
     def fetch(self, file, folder, progress):
         target = folder + "/data"
         shutil.copyfile(self.root / os.fsdecode(file.path), target)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -29,7 +29,7 @@ from lab.loopback.s3 import BUCKET, App, Environ, Start, Store, refusing, servin
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 from publish import s3
-from publish.remote import RemoteFile
+from publish.remote import RemoteFile, choose
 from tests.workloads.publish.support import MODEL, publish, safetensors
 from tests.workloads.support import WORKLOADS
 
@@ -57,6 +57,15 @@ def refused(call: Callable[..., Any], *args: Any) -> FaststartError:
     with pytest.raises(FaststartError) as caught:
         call(*args)
     return caught.value
+
+
+def chosen(remote: s3.S3Remote, patterns: Sequence[str] = ("all",)) -> list[bytes]:
+    """Return the files of a place that are asked for, held to be readable."""
+    wanted, _ = choose(remote.listing(), patterns, lambda _: b"")
+    for file in wanted.values():
+        if file.hold:
+            file.hold()
+    return list(wanted)
 
 
 def fetch(remote: s3.S3Remote, file: RemoteFile, folder: Path, told: list[int] | None = None) -> bytes:
@@ -167,24 +176,32 @@ def test_a_key_that_ends_in_a_slash_is_a_folder_and_listed_if_nothing_lies_in_it
         (["a//b"], b"a//b", "no name for a file"),
         (["../a"], b"../a", "no name for a file"),
         (["a/./b"], b"a/./b", "no name for a file"),
-        ([".faststart/manifest.json"], b".faststart/manifest.json", "no name for a file"),
+        (["/etc/passwd"], b"/etc/passwd", "no name for a file"),
+        (["a/"], b"a/", "no name for a file"),
         (["a", "a/b"], b"a", "both a file and a folder"),
-        (["a", "a/"], b"a", "both a file and a folder"),
-        (["a", "b//"], b"b/", "no name for a file"),
+        (["a/b", "a/b/c/d"], b"a/b", "both a file and a folder"),
     ],
 )
-def test_keys_that_no_folder_can_have_are_refused_by_name(store, keys, file, words):
-    store.put({f"tiny/{key}": b"" if key.endswith("/") else b"1" for key in keys})
-    error = refused(place().listing)
+def test_keys_that_no_folder_can_have_are_refused_by_name_where_they_are_asked_for(store, keys, file, words):
+    store.put({f"tiny/{key}": b"1" for key in keys})
+    error = refused(chosen, place())
 
     assert (error.code, error.file) == (Exit.DAMAGED, file)
     assert words in error.message
 
 
-def test_a_folder_that_has_content_is_refused_as_the_file_that_it_is(store):
-    store.put({"tiny/a/": b"content"})
+@pytest.mark.parametrize(
+    "key",
+    [
+        "original//x", ".faststart/manifest.json", "checkpoint-500//model.safetensors", "onnx/../x", ".git//HEAD",
+        "lost+found//x", "b//", "config.json/", "config.json/old/x", "figures/./a", "__pycache__//a.pyc",
+    ],
+)  # fmt: skip
+def test_keys_that_no_folder_can_have_are_let_be_where_no_model_needs_them(store, key):
+    store.put({f"tiny/{key}": b"" if key.endswith("/") else b"1", "tiny/config.json": b"{}"})
+    files = "config.json" if key.startswith("config.json") else "auto"
 
-    assert refused(place().listing).file == b"a/"
+    assert chosen(place(), [files]) == [b"config.json"]
 
 
 def test_the_digest_tells_whether_content_changed_and_not_whether_it_was_written_again(store):
@@ -244,7 +261,7 @@ def test_what_is_not_there_is_said_with_what_was_looked_for(store, address, word
 def test_an_archived_object_is_named_and_one_that_was_restored_is_fetched(store, tmp_path, storage):
     store.put({"tiny/config.json": SMALL})
     store.put({"tiny/model.safetensors": b"12"}, storage=storage)
-    error = refused(place().listing)
+    error = refused(chosen, place())
 
     assert (error.code, error.file) == (Exit.NOT_PERMITTED, b"model.safetensors")
     assert f"lies in the archive {storage}: restore it first" in error.message
@@ -264,7 +281,16 @@ def test_an_object_whose_restoring_goes_on_cannot_be_read_yet(store):
         return []
 
     store.between = between
-    assert refused(place().listing).code == Exit.NOT_PERMITTED
+    assert refused(chosen, place()).code == Exit.NOT_PERMITTED
+
+
+@pytest.mark.parametrize("key", ["checkpoint-500/optimizer.pt", "original/x.pth", ".cache/x", "rng_state.pth", "a.mp4"])
+def test_an_archived_object_that_is_not_asked_for_is_let_be_without_a_question(store, key):
+    store.put({"tiny/model.safetensors": b"12", "tiny/config.json": b"{}"})
+    store.put({f"tiny/{key}": b"12"}, storage="GLACIER")
+
+    assert chosen(place(), ["auto"]) == chosen(place(), ["config.json", "*.safetensors"])
+    assert store.of(f"tiny/{key}") == []
 
 
 @pytest.mark.parametrize("storage", ["GLACIER_IR", "STANDARD_IA", "INTELLIGENT_TIERING"])
@@ -906,7 +932,7 @@ def test_a_denial_without_a_reason_names_both_actions_that_may_be_missing(store)
     store.between = lambda app, environ, start: (
         denied if environ["REQUEST_METHOD"] == "HEAD" else lambda *_: app(environ, start)
     )(app, environ, start)
-    error = refused(place().listing)
+    error = refused(chosen, place())
 
     assert (error.code, error.file) == (Exit.NOT_PERMITTED, b"model.safetensors")
     assert "s3:GetObject on arn:aws:s3:::models/tiny/model.safetensors or kms:Decrypt on the key" in error.message

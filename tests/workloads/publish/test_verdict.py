@@ -248,7 +248,6 @@ DAMAGED = {
     "tokenizer is a Git LFS pointer": Damaged({"tokenizer.json": POINTER}, "tokenizer.json", "run `git lfs pull`"),
     "config is a Git LFS pointer": Damaged({"config.json": POINTER}, "config.json", "is a Git LFS pointer"),
     "index is a Git LFS pointer": Damaged({INDEX: POINTER}, INDEX, "is a Git LFS pointer"),
-    "picture is a Git LFS pointer": Damaged({"a.png": POINTER}, "a.png", "is a Git LFS pointer", LOADS),
     "index no JSON": Damaged({INDEX: b"{"}, INDEX, "has no readable weight_map; fetch"),
     "index empty": Damaged({INDEX: index({})}, INDEX, "names no safetensors file, so that vLLM opens none"),
     "index names tensors that are nowhere": Damaged(
@@ -450,6 +449,8 @@ ODD = {
         {**NO_WEIGHTS, **{f"p-{number}-of-10.bin": torch_zip() for number in range(1, 11)}}
     ),
     "the index of bin files that were left out": Odd({"pytorch_model.bin.index.json": index({"w": "gone.bin"})}),
+    "picture is a Git LFS pointer": Odd({"a.png": POINTER}, "a.png", "is a Git LFS pointer"),
+    "paper is a Git LFS pointer": Odd({"paper.pdf": POINTER}, "paper.pdf", "is a Git LFS pointer"),
     "a tokenizer of another kind": Odd({"tokenizer.json": None, "qwen.tiktoken": b"IQ== 0"}),
     "a tokenizer of code": Odd({"tokenizer.json": None, "tokenization_chatglm.py": b"#"}),
     "an index that names a tensor in the other file": Odd(
