@@ -9,7 +9,7 @@ from typing import NamedTuple
 KUBERNETES = "1.35"
 
 # https://github.com/vllm-project/vllm: since v0.25 the image runs as uid 2000, gid 0.
-VLLM_IMAGE = "docker.io/vllm/vllm-openai:v0.33.0"
+VLLM_IMAGE = "docker.io/vllm/vllm-openai:v0.32.0"
 # A slim Python with a shell: one-off Jobs on CPU nodes.
 TOOLS_IMAGE = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
 IMAGES = (VLLM_IMAGE, TOOLS_IMAGE)

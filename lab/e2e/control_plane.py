@@ -55,7 +55,6 @@ class EndToEnd(Scenario):
         """
         try:
             with self.standing():
-                self.set(f"faststart:modelServers.{self.server}.image", self.images.server)
                 self.serve()
                 self.take_down()
         finally:

@@ -31,7 +31,6 @@ from lab.rehearsal import manifests
 from lab.rehearsal.runner import Rehearsal
 
 READY_SECONDS, END_SECONDS = 240, 240
-SERVER_IMAGE = versions.VLLM_IMAGE.rpartition(":")[0]
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -42,21 +41,14 @@ class Images:
         """Takes the environment that plays vLLM's image."""
         base = Path(sys.base_prefix)
         python = () if base.is_relative_to("/usr") else (base,)
-        self._server = f"{SERVER_IMAGE}:v{environment.version}"
         # What a container runtime takes from the image and from its passwd.
         vllm = {"PATH": f"{environment.folder}/bin:{_SYSTEM_PATH}", "HOME": "/home/vllm"}
         tools = {"PATH": f"{base}/bin:{_SYSTEM_PATH}", "HOME": "/root"}
         self._images = {
-            self._server: Image(vllm, (environment.folder, *python)),
-            # Its own version, 0.33, is built for CPUs by nobody; publish uses the image's Python and boto3.
+            # Of the environment's own version: tests/lab/e2e/test_version.py.
             versions.VLLM_IMAGE: Image(vllm, (environment.folder, *python)),
             versions.TOOLS_IMAGE: Image(tools, python),
         }
-
-    @property
-    def server(self) -> str:
-        """The image of vLLM whose version the environment has."""
-        return self._server
 
     def __call__(self, name: str) -> Image:
         """What plays an image.
