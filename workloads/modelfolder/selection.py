@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from modelfolder import leftovers, names
+from modelfolder import leftovers, names, numbered
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
@@ -287,7 +287,11 @@ def _unused_files(
         found |= _orphans(paths, found)
         rest = [path for path in paths if path not in found]
         own = _choose(folder, rest, rest, read)
+    # An index that names some parts of a whole is no choice: the check of the copy is to find the others there.
+    wholes = {numbered.whole_of(path) for path in own.named} - {None} if own else set[numbered.Whole | None]()
     for path in paths:
+        if wholes and numbered.whole_of(path) in wholes:
+            continue
         if path not in found and (reason := _unused_file(path, sizes[path], own, top, paths)):
             found[path] = reason
     alone = not own and folder and top and top.whole

@@ -39,12 +39,13 @@ _README_BYTES = 64 << 10
 _PACKED = {"awq", "fp8", "gptq", "mxfp4"}
 """Kinds of quantization whose weights are never plain floating-point numbers (vLLM: layers/quantization/)."""
 
+_FITTING = "fetch what fits together"
+
 _PLAIN = {"BF16", "F16", "F32", "F64"}
 
 _GPT_OSS_VOCABULARY = b"o200k_base.tiktoken"
 """What openai_harmony downloads where it does not find it (src/tiktoken_ext/public_encodings.rs)."""
 
-_PART = re.compile(rb"(.*-)(\d+)-of-(\d+)(\.\w+)", re.DOTALL)
 _LICENCE = re.compile(r"license:\s*([^\s#].*?)\s*(#.*)?")
 
 _Found = tuple[Effect, Finding]
@@ -144,23 +145,26 @@ def _odd(path: bytes | None, message: str) -> _Found:
 def _indexes(contents: Contents) -> Iterator[_Found]:
     """Hold indexes against the files, and where there is none the names of the files against each other."""
     paths = set(contents.files)
-    named: set[bytes] = set()
+    spoken_for: set[bytes] = set()
     for path in structure.counting_indexes(contents.files):
         if path in contents.unusable:
             continue
         file, folder = contents.files[path], posixpath.dirname(path)
         read = path == INDEXES.get(contents.format or "")
+        # Of *.bin files vLLM reads no index, so that it misses none.
+        misled = Effect.MISLEADS if contents.format == "bin" and not folder else Effect.NONE
         try:
             index = structure.parse_index(file, contents.read(path))
             shards = {posixpath.join(folder, shard.encode()) for shard in index["weight_map"].values()}
-            named |= shards
+            spoken_for |= structure.covered(path, index, paths)
             structure.require_shards(file, index, paths)
         except FaststartError as error:
-            # Of *.bin files vLLM reads no index, so that it misses none.
-            misled = contents.format == "bin" and not folder
-            effect = Effect.STOPS if read else Effect.MISLEADS if misled else Effect.NONE
-            yield _damaged(effect, path, f"{error.message}; fetch what fits together")
+            yield _damaged(Effect.STOPS if read else misled, path, f"{error.message}; {_FITTING}")
             continue
+        try:
+            structure.require_agreement(file, index, paths)
+        except FaststartError as error:
+            yield _damaged(Effect.MISLEADS if read else misled, path, f"{error.message}; {_FITTING}")
         if read and not any(shard.endswith(SUFFIX) for shard in shards):
             yield _damaged(Effect.STOPS, path, "names no safetensors file, so that vLLM opens none; fetch it again")
         elif (tensors := contents.tensors_of(shards)) is not None:
@@ -168,7 +172,7 @@ def _indexes(contents: Contents) -> Iterator[_Found]:
             effect = Effect.MISLEADS if read else Effect.NONE
             yield from _indexed_tensors(contents, path, where, effect)
             yield from _total_size(path, index.get("metadata"), sum(one.tensor_bytes for one in tensors))
-    yield from _parts(contents, named)
+    yield from _parts(contents, paths - spoken_for)
     missing = INDEXES.get(contents.format or "", b"")
     if contents.taken and missing and missing not in paths and len(contents.taken[1]) > 1:
         yield from _without_index(contents, contents.taken[1], missing)
@@ -197,29 +201,13 @@ def _total_size(path: bytes, metadata: object, total: int) -> Iterator[_Found]:
         yield _odd(path, message)
 
 
-def _parts(contents: Contents, named: set[bytes]) -> Iterator[_Found]:
-    """Find weights that are, by their names, parts of a whole of which others are missing, and that no index names."""
-    sets: dict[tuple[bytes, bytes, bytes], dict[int, bytes]] = {}
-    for path in contents.files:
-        if names.is_weight(path) and (part := _PART.fullmatch(path)):
-            before, number, total, suffix = part.groups()
-            sets.setdefault((before, total, suffix), {})[int(number)] = path
-    for (before, total, suffix), there in sets.items():
-        count, first = int(total), 0 if 0 in there else 1
-        lost = count - sum(first <= number < first + count for number in there)
-        if lost <= 0 or not named.isdisjoint(there.values()):
-            continue
-        after = b"-of-%s%s" % (total, suffix)
-        digits = min(len(path) - len(before + after) for path in there.values())
-        absent = itertools.islice((number for number in itertools.count(first) if number not in there), min(lost, 3))
-        shown = ", ".join(display.show(b"%s%0*d%s" % (before, digits, number, after)) for number in absent)
-        more = ", ..." if lost > 3 else ""
-        message = f"is one of {count} parts, of which {lost} {'is' if lost == 1 else 'are'} not there ({shown}{more})"
+def _parts(contents: Contents, paths: set[bytes]) -> Iterator[_Found]:
+    """Find weights that are, by their names, parts of a whole of which others are missing, where no index speaks."""
+    for parts, lost in structure.lacking(paths):
         effect = Effect.STOPS if contents.format == "gguf" else Effect.MISLEADS
-        if contents.used.isdisjoint(there.values()):
-            effect = Effect.NONE
-        message = f"{message}; without an index vLLM may serve with random layers: fetch what is missing"
-        yield _damaged(effect, there[min(there)], message)
+        message = f"{lost}; without an index vLLM may serve with random layers: fetch what is missing"
+        if not contents.used.isdisjoint(parts.paths.values()):
+            yield _damaged(effect, parts.first, message)
 
 
 def _without_index(contents: Contents, paths: Collection[bytes], index: bytes) -> Iterator[_Found]:

@@ -262,6 +262,35 @@ DAMAGED = {
     "a tensor in two files of the index": Damaged(
         {FIRST: safetensors(embed=("U8", [1]), norm=("U8", [1]))}, INDEX, "two hold the same tensors (norm)", MAY
     ),
+    "an index of 1 of the 163 parts that its file's name counts": Damaged(
+        {**NO_WEIGHTS, DEEPSEEK[0]: WHOLE, INDEX: index(dict.fromkeys(MAP, DEEPSEEK[0]))},
+        INDEX,
+        f"names 1 parts of what has 163 by its own names: not {DEEPSEEK[1]}",
+        MAY,
+    ),
+    "an index of bin files that leaves one out": Damaged(
+        {
+            **NO_WEIGHTS,
+            **dict.fromkeys(PARTS, torch_zip()),
+            "pytorch_model.bin.index.json": index({"a": PARTS[0]}),
+        },
+        "pytorch_model.bin.index.json",
+        f"names 1 of 2 parts that are there: not {PARTS[1]}",
+        MAY,
+    ),
+    "an index of Mistral's layout that leaves the last part out": Damaged(
+        {
+            **NO_WEIGHTS,
+            **MISTRAL,
+            "consolidated.safetensors": None,
+            "consolidated-00001-of-00002.safetensors": WHOLE,
+            "consolidated-00002-of-00002.safetensors": safetensors(x=("BF16", [1])),
+            "consolidated.safetensors.index.json": index(dict.fromkeys(MAP, "consolidated-00001-of-00002.safetensors")),
+        },
+        "consolidated.safetensors.index.json",
+        "not consolidated-00002-of-00002.safetensors",
+        MAY,
+    ),
     "index of bin files names one that is not there": Damaged(
         {
             **NO_WEIGHTS,
@@ -375,6 +404,70 @@ def test_what_is_damaged_is_refused_with_its_code_and_the_summary_tells_what_vll
         assert verdict.summary.removeprefix(row.summary).startswith(f"{shown} {first.message}")
 
 
+AGREEING = {
+    "index of all": ((1, 2, 3), (1, 2, 3), True),
+    "index without the last": ((1, 2), (1, 2, 3), False),
+    "index without the first": ((2, 3), (1, 2, 3), False),
+    "index and folder without the middle one": ((1, 3), (1, 3), False),
+    "index of one that is not there": ((1, 2, 3), (1, 3), False),
+    "numbered from 0": ((0, 1, 2), (0, 1, 2), True),
+    "numbered from 0, index without the last": ((0, 1), (0, 1, 2), False),
+    "no index, all there": (None, (1, 2, 3), True),
+    "no index, the last is gone": (None, (1, 2), False),
+    "no index, numbered from 0, the last is gone": (None, (0, 1), False),
+}
+NUMBERED = [
+    "model-{:05}-of-00003",
+    "model_{}_of_3",
+    "model.{:02}.of.03",
+    "model.safetensors-{:05}-of-00003",
+    "m-{}-of-3-fp8",
+]
+
+
+@pytest.mark.parametrize("stem", NUMBERED)
+@pytest.mark.parametrize("name", AGREEING)
+def test_index_numbered_files_and_their_count_must_agree_for_publish_and_for_the_copy(tmp_path, name, stem):
+    named, there, agree = AGREEING[name]
+    of = {number: f"{stem.format(number)}.safetensors" for number in range(4)}
+    files = {of[number]: safetensors(**{f"t{number}": ("U8", [8])}) for number in there}
+    if named is not None:
+        files[INDEX] = index({f"t{number}": of[number] for number in named})
+    folder = write(tmp_path, {**SMALL, **files})
+    source = look(os.fsencode(folder), ["auto"], Patience())
+    codes = [finding.code for finding in judge(source, Patience()).findings if finding.code is not None]
+    assert codes == ([] if agree else [Exit.DAMAGED])
+    if agree:
+        structure.check(source, Patience())
+    else:
+        with pytest.raises(FaststartError) as caught:
+            structure.check(source, Patience())
+        assert caught.value.code == Exit.DAMAGED
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "model.safetensors",
+        "model-00001-of-00007.safetensors",
+        "adapter-1-of-2.safetensors",
+        "mtp.safetensors",
+        "m-1-of-2.gguf",
+    ],
+)
+def test_weights_that_are_no_part_of_what_the_index_names_are_left_out_and_refuse_nothing(tmp_path, extra):
+    content = b"GGUF" if extra.endswith("gguf") else ONE
+    source = look(os.fsencode(write(tmp_path, {**MODEL, extra: content})), ["auto"], Patience())
+    assert extra.encode() in {file.path for file in source.left_out}
+    assert [finding for finding in judge(source, Patience()).findings if finding.code is not None] == []
+    structure.check(source, Patience())
+
+
+def test_parts_that_patterns_leave_out_are_a_choice(tmp_path):
+    write(tmp_path, {**MODEL, INDEX: None})
+    structure.check(look(os.fsencode(tmp_path), ["*.json", FIRST], Patience()), Patience())
+
+
 @dataclass(frozen=True)
 class Odd:
     """What is changed in MODEL, and the only finding then, a warning; None if there is none."""
@@ -428,12 +521,13 @@ ODD = {
         None,
         "beside the mistral set, 2.1 kB in 1 files: consolidated-old.safetensors",
     ),
-    "an index of those parts that are there": Odd(
-        {
-            **NO_WEIGHTS,
-            **dict.fromkeys(DEEPSEEK[:1], WHOLE),
-            INDEX: index(dict.fromkeys(MAP, DEEPSEEK[0])),
-        }
+    "parts of another whole that the index does not name": Odd(
+        {"model-00001-of-00003.safetensors": ONE},
+        None,
+        "does not open beside the safetensors set, 2.1 kB in 1 files: model-00001-of-00003.safetensors",
+    ),
+    "parts of another format, one of them missing, beside the indexed ones": Odd(
+        {"pytorch_model-00002-of-00002.bin": torch_zip()}, None, "does not open beside the safetensors set"
     ),
     "bin files with an index": Odd(
         {
