@@ -392,7 +392,7 @@ def _named(
     Its names are not trusted: one that leads elsewhere is just not there.
     """
     try:
-        shards = {shard.encode() for shard in json.loads(read(index))["weight_map"].values()}
+        shards = {shard.encode() for shard in json.loads(read(index).decode())["weight_map"].values()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return frozenset(), f"{show(index)} has no readable weight_map: all files of its format count as weights"
     named = {os.path.join(os.path.dirname(index), shard) for shard in shards}

@@ -110,7 +110,7 @@ def parse_index(file: SourceFile, content: bytes) -> dict[str, Any]:
         FaststartError: 4, it is none.
     """
     try:
-        index: dict[str, Any] = json.loads(content)
+        index: dict[str, Any] = json.loads(content.decode())  # bytes might be UTF-16, or begin with a byte order mark
         for shard in index["weight_map"].values():
             shard.encode()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -34,13 +34,15 @@ TOKENIZERS = (
 )  # fmt: skip
 """What a tokenizer is made from: by transformers, by a class of vLLM's own (tokenizers/), or by code in the folder."""
 
-_JSON_TOKENIZERS = (b"tokenizer.json", b"vocab.json", b"tekken.json")
+TOKENIZER = b"tokenizer.json"
+_JSON_TOKENIZERS = (TOKENIZER, b"vocab.json", b"tekken.json")
 _TORCH = (b".bin", b".pt", b".pth", b".ckpt")
 _GGUF = b"GGUF"
 _TAIL = 64  # bytes; JSON may end in blanks
-_MAX_JSON = 64 << 20  # bytes; a configuration has a few kilobytes
+MAX_JSON = 64 << 20
+"""The most bytes of JSON that is read whole: a configuration has a few kilobytes, Gemma's tokenizer.json 33 MB."""
 
-_AGAIN = "fetch it again"
+AGAIN = "fetch it again"
 
 ChosenWeights = tuple[str, tuple[bytes, ...]]
 """Format and sorted files of a weight set."""
@@ -119,10 +121,10 @@ class Contents:
 
     def json_object(self, path: bytes) -> dict[str, Any] | None:
         """Return what a file holds, if there is such a file and it holds a JSON object."""
-        if path not in self.files or self.files[path].size > _MAX_JSON:
+        if path not in self.files or self.files[path].size > MAX_JSON:
             return None
         try:
-            found = json.loads(self.read(path))
+            found = json.loads(self.read(path).decode())  # bytes might be UTF-16, or begin with a byte order mark
         except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
@@ -210,7 +212,7 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
         except FaststartError as error:
             if error.code != Exit.DAMAGED:
                 raise
-            note(f"{error.message}; {_AGAIN}")
+            note(f"{error.message}; {AGAIN}")
             return
         if unknown := contents.tensors[path].unknown:
             types = ", ".join(map(show, sorted(unknown)))
@@ -218,20 +220,20 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
                 f"has tensors of a type that safetensors 0.8 does not know, so that vLLM may not load it: {types}", None
             )
     if path.endswith(b".gguf") and not start.startswith(_GGUF):
-        note(f"is no GGUF file: it does not begin with GGUF; {_AGAIN}")
-    if path in _JSON_TOKENIZERS:
+        note(f"is no GGUF file: it does not begin with GGUF; {AGAIN}")
+    if path in _JSON_TOKENIZERS and file.size > MAX_JSON:
         end = read_part(file, _TAIL, patience, max(0, file.size - _TAIL))
         if not (start.lstrip().startswith(b"{") and end.rstrip().endswith(b"}")):
-            note(f"is cut or no JSON: it does not go from {{ to }}; {_AGAIN}")
+            note(f"is cut or no JSON: it does not go from {{ to }}; {AGAIN}")
     kind = pickles.kind(file, start, patience)
     if kind != Kind.OTHER:
         contents.pickles.append(path)
     if kind == Kind.CUT and path.endswith(_TORCH):
-        note(f"is cut: a zip archive, which torch writes, without a readable end; {_AGAIN}")
+        note(f"is cut: a zip archive, which torch writes, without a readable end; {AGAIN}")
 
 
 def _absence(file: SourceFile, start: bytes) -> str | None:
     """Return what is wrong, if a file is empty that must not be, or a Git LFS pointer."""
     if structure.is_pointer(file, start):
         return structure.POINTER
-    return f"is empty; {_AGAIN}" if not file.size and (names.is_weight(file.path) or is_tokenizer(file.path)) else None
+    return f"is empty; {AGAIN}" if not file.size and (names.is_weight(file.path) or is_tokenizer(file.path)) else None

@@ -22,8 +22,10 @@ from podkit import display, pool
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 from publish.contents import (
+    AGAIN,
     CONFIG,
     INDEXES,
+    MAX_JSON,
     TOKENIZERS,
     Contents,
     Effect,
@@ -32,6 +34,7 @@ from publish.contents import (
     look_into,
     read_part,
 )
+from publish.smallfiles import look_at_small_files, parse
 
 _README = b"README.md"
 _README_BYTES = 64 << 10
@@ -114,6 +117,7 @@ def _judge(source: Source, patience: Patience) -> Verdict:
         *_presence(contents),
         *_mistral(contents),
         *_configuration(contents),
+        *look_at_small_files(contents),
         *_quantization(config, weights),
         *_oddities(contents, config, architecture),
     ]
@@ -271,7 +275,13 @@ def _configuration(contents: Contents) -> Iterator[_Found]:
         return
     found = contents.json_object(path)
     if found is None:
-        yield _damaged(Effect.STOPS, path, "is no JSON object; fetch it again")
+        reason = ""
+        if contents.files[path].size <= MAX_JSON:
+            try:
+                parse(contents.read(path))
+            except ValueError as error:
+                reason = f": {error}"
+        yield _damaged(Effect.STOPS, path, f"is no JSON object{reason}; {AGAIN}")
     elif path == CONFIG and not (found.get("model_type") or found.get("architectures")):
         message = "names neither model_type nor architectures: another config.json was written over it; fetch it again"
         yield _damaged(Effect.STOPS, path, message)

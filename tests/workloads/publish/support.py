@@ -37,7 +37,7 @@ FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safete
 MODEL: dict[str | bytes, bytes | None] = {
     "config.json": json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}).encode(),
     "generation_config.json": b"{}",
-    "tokenizer.json": b'{"version": "1.0"}' * 700,
+    "tokenizer.json": json.dumps({"version": "1.0", "added_tokens": ["x" * 18] * 545}).encode(),
     FIRST: safetensors(a=bytes(range(256)) * 40),
     SECOND: safetensors(b=b"tail" * 300, c=b"end"),
     "model.safetensors.index.json": json.dumps(

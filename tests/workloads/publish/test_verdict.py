@@ -599,7 +599,9 @@ ODD = {
     "generation_config.json missing": Odd(
         {"generation_config.json": None}, "generation_config.json", "takes defaults for sampling from it"
     ),
-    "code of the model's own": Odd(config(auto_map={"AutoModel": "m.M"}), "config.json", "--trust-remote-code"),
+    "code of the model's own": Odd(
+        {**config(auto_map={"AutoModel": "m.M"}), "m.py": b"import torch"}, "config.json", "--trust-remote-code"
+    ),
     "gpt-oss without its vocabulary": Odd(
         config(architectures=["GptOssForCausalLM"]), "o200k_base.tiktoken", "set TIKTOKEN_ENCODINGS_BASE"
     ),
