@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelfolder import names, structure
-from modelfolder.safetensors import SUFFIX, Tensors, read_tensors, show
+from modelfolder.safetensors import SUFFIX, Tensors, read_header, read_tensors, show
 from modelfolder.selection import may_be_read, select
 from modelfolder.source import Source, SourceFile, open_regular
 from podkit import display, pool
@@ -82,7 +82,9 @@ class Contents:
 
     Attributes:
         files: by their paths.
+        header: returns the header of a safetensors file that is whole; keeps a few.
         read: returns the whole content of a file; keeps it.
+        part: returns so many bytes of a file from some byte on.
         taken: the weights that vLLM loads.
         consolidated: what makes vLLM 0.12 and newer take Mistral's format, wherever it lies; sorted.
         unflipped: the weights that it would load without these.
@@ -94,7 +96,9 @@ class Contents:
     """
 
     files: Mapping[bytes, SourceFile]
+    header: Callable[[bytes], dict[str, Any]]
     read: Callable[[bytes], bytes]
+    part: Callable[[bytes, int, int], bytes]
     taken: ChosenWeights | None
     consolidated: tuple[bytes, ...]
     unflipped: ChosenWeights | None
@@ -119,6 +123,15 @@ class Contents:
         found = [self.tensors.get(path) for path in paths]
         return [one for one in found if one is not None] if None not in found else None
 
+    def placed(self, path: bytes, tensor: str) -> tuple[str, list[int], int, int]:
+        """Return type and shape of a tensor of a whole safetensors file, and where in the file it begins and ends."""
+        header = self.header(path)
+        data = self.files[path].size - max(
+            one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"
+        )
+        start, end = header[tensor]["data_offsets"]
+        return header[tensor]["dtype"], header[tensor]["shape"], data + start, data + end
+
     def json_object(self, path: bytes) -> dict[str, Any] | None:
         """Return what a file holds, if there is such a file and it holds a JSON object."""
         if path not in self.files or self.files[path].size > MAX_JSON:
@@ -139,6 +152,11 @@ def look_into(source: Source, patience: Patience) -> Contents:
     files = {file.path: file for file in source.files}
     sizes = {path: file.size for path, file in files.items()}
     read = functools.cache(lambda path: structure.read(files[path], patience))
+    header = functools.lru_cache(maxsize=8)(lambda path: read_header(files[path], patience))
+
+    def part(path: bytes, size: int, start: int) -> bytes:
+        return read_part(files[path], size, patience, start)
+
     taken = unflipped = _opened(sizes, read)
     consolidated = tuple(sorted(filter(_is_consolidated, files)))
     if consolidated:
@@ -146,7 +164,7 @@ def look_into(source: Source, patience: Patience) -> Contents:
         taken = _opened({path: size for path, size in sizes.items() if path in mistral}, read)
     auto = select(sizes, ["auto"], read)
     used = auto.paths - set(auto.weights[1] if auto.weights else ()) | set(taken[1] if taken else ())
-    contents = Contents(files, read, taken, consolidated, unflipped, used)
+    contents = Contents(files, header, read, part, taken, consolidated, unflipped, used)
     # Its threads only append, and set keys of their own.
     pool.each(source.files, lambda file: _look_into(file, contents, patience), patience)
     return contents

@@ -8,6 +8,7 @@ the bytes of tensors: only hashes can.
 from __future__ import annotations
 
 import itertools
+import os
 import posixpath
 import re
 from collections import Counter
@@ -26,6 +27,7 @@ from publish.contents import (
     CONFIG,
     INDEXES,
     MAX_JSON,
+    PARAMS,
     TOKENIZERS,
     Contents,
     Effect,
@@ -42,9 +44,26 @@ _README_BYTES = 64 << 10
 _PACKED = {"awq", "fp8", "gptq", "mxfp4"}
 """Kinds of quantization whose weights are never plain floating-point numbers (vLLM: layers/quantization/)."""
 
+_REMEDY = "the index is not of these weights: fetch both from one place"
+_BLOCK = 8 << 20  # bytes of a tensor that are compared at once
 _FITTING = "fetch what fits together"
 
 _PLAIN = {"BF16", "F16", "F32", "F64"}
+
+_BYTES = {"I8", "I16", "I32", "U8"}
+_FEW_BITS = {"F4", "F6_E2M3", "F6_E3M2", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
+"""Types that quantized weights have, and others: whole numbers may be masks, and vLLM takes small floating-point
+numbers without a scale for what they are, so that both are known by names only."""
+
+_QUANTIZED = re.compile(
+    r"(.*\.)?(qweight|qzeros|weight_packed|weight_scale(_inv|_2)?|weight_zero_point|SCB|W_q|codebooks|Qidxs|absmax|quant_map"
+    r"|quant_state\..*)|.*_(blocks|qweight)",
+    re.DOTALL,
+)
+"""How the tensors are named of GPTQ and AWQ, compressed-tensors, FP8, bitsandbytes, HQQ, AQLM, QuIP, MXFP4 (vLLM:
+layers/quantization/; MXFP4: models/gpt_oss.py)."""
+
+_SCALED = re.compile(_QUANTIZED.pattern + r"|.*scales?(_inv|_2)?|(.*\.)?qscale_\w+", re.DOTALL)
 
 _GPT_OSS_VOCABULARY = b"o200k_base.tiktoken"
 """What openai_harmony downloads where it does not find it (src/tiktoken_ext/public_encodings.rs)."""
@@ -118,7 +137,7 @@ def _judge(source: Source, patience: Patience) -> Verdict:
         *_mistral(contents),
         *_configuration(contents),
         *look_at_small_files(contents),
-        *_quantization(config, weights),
+        *_quantization(contents, config, weights),
         *_oddities(contents, config, architecture),
     ]
     if all(finding.code is None for _, finding in found):
@@ -186,16 +205,58 @@ def _indexed_tensors(contents: Contents, path: bytes, where: dict[str, bytes], e
     there = {name for shard in set(where.values()) for name in contents.tensors[shard].names}
     lost = [name for name in where if name not in there]
     moved = [name for name, shard in where.items() if name in there and name not in contents.tensors[shard].names]
-    remedy = "the index is not of these weights: fetch both from one place"
     if lost:
         message = f"names {len(lost)} of {len(where)} tensors that are in none of its files ({_some(lost)})"
-        yield _damaged(effect, path, f"{message}: {remedy}")
+        yield _damaged(effect, path, f"{message}: {_REMEDY}")
     elif moved:
         # vLLM opens the files that an index names, and takes what each holds.
         message = f"names {len(moved)} of {len(where)} tensors in another file than they are in ({_some(moved)})"
         yield _odd(path, f"{message}: vLLM loads them all the same, other programs may not")
-    if twice := _twice(contents, set(where.values())):
-        yield _damaged(effect, path, f"names files of which two hold the same tensors ({_some(twice)}): {remedy}")
+    yield from _twice_indexed(contents, path, where, effect)
+
+
+def _twice_indexed(contents: Contents, path: bytes, where: dict[str, bytes], effect: Effect) -> Iterator[_Found]:
+    """Judge tensors that are in two files of an index by what vLLM loads.
+
+    It reads the files that the index names in the order of their names, numbers as numbers, and takes all that each
+    holds, whatever the index says of it: the last one stays (model_loader/weight_utils.py: _natural_sort_key,
+    safetensors_weights_iterator), and one of another shape stops it (default_weight_loader).
+    """
+    files = sorted(set(where.values()), key=_loaded)
+    holders: dict[str, list[bytes]] = {name: [] for name in _twice(contents, files)}
+    for file in files:
+        for name in holders.keys() & contents.tensors[file].names:
+            holders[name].append(file)
+    wrong = [name for name, held in holders.items() if not _loads_right(contents, name, held, where.get(name))]
+    message = "names files of which two hold the same tensors"
+    if wrong:
+        message = f"{message} ({_some(wrong)}), and vLLM loads another than the index names, or cannot: {_REMEDY}"
+        yield _damaged(effect, path, message)
+    elif holders:
+        yield _odd(path, f"{message} ({_some(sorted(holders))}): vLLM loads the one that the index names, or its like")
+
+
+def _loads_right(contents: Contents, name: str, held: list[bytes], named: bytes | None) -> bool:
+    """Say whether vLLM ends with the tensor that an index names, of those that some files hold, in loading order."""
+    placed = [contents.placed(path, name) for path in held]
+    last = placed[-1]
+    if any(shape != last[1] for _, shape, _, _ in placed):
+        return False
+    if named not in held or named == held[-1]:
+        return True
+    own = placed[held.index(named)]
+    size = own[3] - own[2]
+    return own[0] == last[0] and all(
+        contents.part(named, min(_BLOCK, size - at), own[2] + at)
+        == contents.part(held[-1], min(_BLOCK, size - at), last[2] + at)
+        for at in range(0, size, _BLOCK)
+    )
+
+
+def _loaded(path: bytes) -> list[str | int]:
+    """Return by what vLLM sorts weight files (model_loader/weight_utils.py: _natural_sort_key)."""
+    parts = re.split(r"([0-9]+)", os.fsdecode(posixpath.basename(path)))
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 def _total_size(path: bytes, metadata: object, total: int) -> Iterator[_Found]:
@@ -287,12 +348,45 @@ def _configuration(contents: Contents) -> Iterator[_Found]:
         yield _damaged(Effect.STOPS, path, message)
 
 
-def _quantization(config: dict[str, Any], weights: Weights | None) -> Iterator[_Found]:
+def _quantization(contents: Contents, config: dict[str, Any], weights: Weights | None) -> Iterator[_Found]:
     match config:
         case {"quantization_config": {"quant_method": str(method)}} if method in _PACKED and weights and weights.dtypes:
             if _PLAIN.issuperset(weights.dtypes):
                 message = f"says that the weights are quantized, {method}, and all are {', '.join(weights.dtypes)}"
                 yield Effect.MISLEADS, Finding(CONFIG, f"{message}: one of the two is of another model", None)
+    if not weights or _tells_quantization(contents):
+        return
+    for path in weights.files:
+        tensors = contents.tensors.get(path)
+        few = tensors.dtypes & (_BYTES | _FEW_BITS) if tensors else frozenset[str]()
+        if tensors and few:
+            pattern = _QUANTIZED if _FEW_BITS.isdisjoint(few) else _SCALED
+            if named := sorted(filter(pattern.fullmatch, tensors.names)):
+                message = f"holds quantized tensors ({_some(named)}, {', '.join(sorted(few))})"
+                place = contents.configuration.decode()
+                message = f"{message}, and neither {place} nor a file beside it tells how: vLLM takes them for plain"
+                yield _damaged(Effect.STOPS, path, f"{message}; fetch the configuration of these weights")
+                return
+
+
+def _tells_quantization(contents: Contents) -> bool:
+    """Say whether anything tells how the weights are quantized.
+
+    vLLM looks in config.json, in text_config in it, and in files beside it (model_loader/weight_utils.py:
+    get_quant_config; transformers_utils/config.py: hf_quant_config.json), in params.json for Mistral's format.
+    """
+    if any(b"/" not in path and b"quant" in path and path.endswith(b".json") for path in contents.files):
+        return True
+    waiting: list[object] = [contents.json_object(CONFIG), contents.json_object(PARAMS)]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            if any(value and ("quant" in key or key == "compression_config") for key, value in found.items()):
+                return True
+            waiting += found.values()
+        elif isinstance(found, list):
+            waiting += found
+    return False
 
 
 def _oddities(contents: Contents, config: dict[str, Any], architecture: str | None) -> Iterator[_Found]:

@@ -27,6 +27,7 @@ from modelfolder.source import look
 from podkit.errors import Exit, FaststartError
 from podkit.patience import TRANSIENT, Patience
 from publish import pickles
+from publish import verdict as verdicts
 from publish.verdict import Finding, Verdict, judge
 from tests.workloads.support import SHARDS, Naps, write
 
@@ -466,6 +467,120 @@ def test_weights_that_are_no_part_of_what_the_index_names_are_left_out_and_refus
 def test_parts_that_patterns_leave_out_are_a_choice(tmp_path):
     write(tmp_path, {**MODEL, INDEX: None})
     structure.check(look(os.fsencode(tmp_path), ["*.json", FIRST], Patience()), Patience())
+
+
+TWICE = [f"model-{number:05}-of-00010.safetensors" for number in range(1, 11)]
+UNPADDED = [f"model-{number}-of-10.safetensors" for number in range(1, 11)]
+
+
+def holding(values: Mapping[str, bytes], dtype: str = "U8", shape: list[int] | None = None) -> bytes:
+    """Return a safetensors file of tensors with some bytes."""
+    header, at = {}, 0
+    for name, value in values.items():
+        size = [len(value) // (BITS[dtype] // 8)]
+        header[name] = {"dtype": dtype, "shape": shape or size, "data_offsets": [at, at + len(value)]}
+        at += len(value)
+    return packed(header, 0) + b"".join(values.values())
+
+
+def doubled(names: list[str], first: bytes, last: bytes, named: int, **kind: Any) -> Files:
+    """Return ten shards of which the second and the tenth hold the tensor `w`, and an index that names one of them."""
+    files = {name: holding({f"t{number}": b"x"}) for number, name in enumerate(names)}
+    files[names[1]] = holding({"a": b"1234", "w": first})
+    files[names[9]] = holding({"w": last, "z": b"12"}, **kind)
+    where = {**{f"t{n}": names[n] for n in range(10) if n not in (1, 9)}, "a": names[1], "z": names[9]}
+    return {**SMALL, **files, INDEX: index({**where, "w": names[named]})}
+
+
+DOUBLED = {
+    "the index names the last one": (b"abcdefgh", b"ABCDEFGH", 9, {}, True),
+    "the index names the first one, both are equal": (b"abcdefgh", b"abcdefgh", 1, {}, True),
+    "the index names the first one, and the last byte differs": (b"abcdefgh", b"abcdefgH", 1, {}, False),
+    "the index names the first one, and the type differs": (b"abcdefgh", b"abcdefgh", 1, {"dtype": "I8"}, False),
+    "the index names the last one, and the type differs": (b"abcdefgh", b"abcdefgh", 9, {"dtype": "I8"}, True),
+    "the index names the last one, of another size": (b"abcdefgh", b"abcdefg", 9, {}, False),
+}
+
+
+@pytest.mark.parametrize("names", [TWICE, UNPADDED], ids=["padded", "numbers as numbers"])
+@pytest.mark.parametrize("name", DOUBLED)
+def test_a_tensor_in_two_files_is_damage_only_where_vllm_loads_another_than_the_index_names(tmp_path, name, names):
+    first, last, named, kind, right = DOUBLED[name]
+    verdict = judged(tmp_path, doubled(names, first, last, named, **kind))
+    (found,) = [one for one in verdict.findings if "two hold the same tensors (w)" in one.message]
+    assert (found.code, found.file) == (None if right else Exit.DAMAGED, INDEX.encode())
+    assert verdict.summary.startswith(LOADS if right else MAY)
+
+
+def test_tensors_that_the_index_does_not_name_at_all_are_noted(tmp_path):
+    shard = {FIRST: holding({"embed": b"1", "x": b"2"}), SECOND: holding({"head": b"1", "norm": b"1", "x": b"3"})}
+    verdict = judged(tmp_path, {**MODEL, **shard, INDEX: index(MAP)})
+    assert [finding.code for finding in verdict.findings] == [None]
+
+
+@given(st.binary(min_size=1, max_size=40), st.data())
+@settings(max_examples=30)
+def test_tensors_of_more_than_a_block_are_compared_to_the_last_byte(content, data):
+    at = data.draw(st.integers(0, len(content) - 1))
+    other = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as root:
+        patch.setattr(verdicts, "_BLOCK", 7)
+        same = judged(Path(root) / "same", doubled(TWICE, content, content, 1))
+        differs = judged(Path(root) / "differs", doubled(TWICE, content, other, 1))
+    assert (same.findings[0].code, differs.findings[0].code) == (None, Exit.DAMAGED)
+
+
+QUANTIZED = {
+    "GPTQ": {"q.qweight": ("I32", [8, 8]), "q.qzeros": ("I32", [1, 8]), "q.scales": ("F16", [1, 8])},
+    "AWQ's weights alone": {"model.layers.0.self_attn.q_proj.qweight": ("I32", [8, 8])},
+    "FP8 in blocks": {"q.weight": ("F8_E4M3", [8, 8]), "q.weight_scale_inv": ("F32", [1, 1])},
+    "FP8 as Mistral names it": {"wq.weight": ("F8_E4M3", [8, 8]), "wq.qscale_weight": ("F32", [])},
+    "FP8 of powers of two": {"wq.weight": ("F8_E4M3", [8, 8]), "wq.scale": ("F8_E8M0", [1, 1])},
+    "NVFP4": {"q.weight": ("U8", [8, 4]), "q.weight_scale": ("F8_E4M3", [8, 1]), "q.weight_scale_2": ("F32", [])},
+    "MXFP4": {"experts.gate_up_proj_blocks": ("U8", [8, 4]), "experts.gate_up_proj_scales": ("U8", [8, 1])},
+    "compressed-tensors": {"q.weight_packed": ("I32", [8, 1]), "q.weight_scale": ("BF16", [8, 1])},
+    "W8A8": {"q.weight": ("I8", [8, 8]), "q.weight_scale": ("F32", [8, 1])},
+    "bitsandbytes, 4 bits": {"q.weight": ("U8", [32, 1]), "q.weight.absmax": ("F32", [1])},
+    "bitsandbytes, 8 bits": {"q.weight": ("I8", [8, 8]), "q.SCB": ("F32", [8])},
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_tensors_without_any_word_of_how_are_damage(tmp_path, name):
+    files = {**SMALL, "model.safetensors": safetensors(embed=("BF16", [100, 10]), **QUANTIZED[name])}
+    verdict = judged(tmp_path / "none", files)
+    (found,) = [finding for finding in verdict.findings if finding.code is not None]
+    assert (found.code, found.file) == (Exit.DAMAGED, b"model.safetensors")
+    assert "quantized tensors" in found.message
+    for number, told in enumerate(
+        [
+            {"config.json": as_json({"model_type": "x", "quantization_config": {"quant_method": "gptq"}})},
+            {"config.json": as_json({"model_type": "x", "text_config": {"quantization_config": {"bits": 4}}})},
+            {"config.json": as_json({"model_type": "x", "compression_config": {"format": "x"}})},
+            {"hf_quant_config.json": b"{}"},
+            {"quantize_config.json": b"{}"},
+            {"quant_config.json": b"{}"},
+        ]
+    ):
+        assert {finding.code for finding in judged(tmp_path / str(number), {**files, **told}).findings} <= {None}
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"position_ids": ("I64", [1, 8])},
+        {"attn.bias": ("BOOL", [8, 8])},
+        {"attn.masked_bias": ("U8", [1])},
+        {"vocab_map": ("I32", [8])},
+        {"k_proj.k_scale": ("F32", [])},
+        {"q.weight_scale": ("BF16", [1])},
+        {"blocks": ("I8", [8])},
+        {"q.weight": ("F8_E5M2", [8, 8])},
+    ],
+)
+def test_tensors_of_whole_numbers_are_no_quantized_weights_by_themselves(tmp_path, tensors):
+    verdict = judged(tmp_path, {**SMALL, "model.safetensors": safetensors(embed=("BF16", [100, 10]), **tensors)})
+    assert lines(verdict.findings) == []
 
 
 @dataclass(frozen=True)
