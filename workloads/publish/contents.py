@@ -75,6 +75,11 @@ class Effect(enum.IntEnum):
     MISLEADS = 1
     NONE = 2
 
+    @property
+    def counts(self) -> bool:
+        """Say whether vLLM makes anything of it."""
+        return self is not Effect.NONE
+
 
 @dataclass(frozen=True)
 class Contents:

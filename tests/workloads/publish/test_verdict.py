@@ -123,6 +123,7 @@ def lines(findings: tuple[Finding, ...]) -> list[str]:
 
 
 START, MAY, LOADS = "vLLM would not start: ", "vLLM may start and answer wrongly: ", "vLLM would load "
+BESIDE = "damaged, in what was asked for and vLLM does not open: "
 
 
 def test_nothing_is_found_in_a_whole_model_and_its_figures_are_told(tmp_path):
@@ -306,7 +307,7 @@ DAMAGED = {
         {"encoder/model.safetensors.index.json": index({"w": "x.safetensors"})},
         "encoder/model.safetensors.index.json",
         "names 1 of 1",
-        LOADS,
+        BESIDE,
     ),
     "config overwritten by another": Damaged(
         {"config.json": b'{"i": "overwrite"}'}, "config.json", "neither model_type"
@@ -381,10 +382,10 @@ DAMAGED = {
         MAY,
     ),
     "cut file that vLLM does not open": Damaged(
-        {"original/model.safetensors": WHOLE[:-1]}, "original/model.safetensors", "cut or badly written", LOADS
+        {"original/model.safetensors": WHOLE[:-1]}, "original/model.safetensors", "cut or badly written", BESIDE
     ),
     "cut torch zip that vLLM does not open": Damaged(
-        {"consolidated.00.pth": torch_zip()[:-30]}, "consolidated.00.pth", "is cut: a zip archive", LOADS
+        {"consolidated.00.pth": torch_zip()[:-30]}, "consolidated.00.pth", "is cut: a zip archive", BESIDE
     ),
 }
 
@@ -399,10 +400,9 @@ def test_what_is_damaged_is_refused_with_its_code_and_the_summary_tells_what_vll
     assert (found.code, row.says in found.message) == (row.code, True), found.message
     assert verdict.findings[0].code is not None
     assert verdict.summary.startswith(row.summary)
-    if row.summary != LOADS:
-        first = verdict.findings[0]
-        shown = "the folder" if first.file is None else first.file.decode()
-        assert verdict.summary.removeprefix(row.summary).startswith(f"{shown} {first.message}")
+    first = verdict.findings[0]
+    shown = "the folder" if first.file is None else first.file.decode()
+    assert verdict.summary.removeprefix(row.summary).startswith(f"{shown} {first.message}")
 
 
 AGREEING = {
@@ -1096,7 +1096,8 @@ def test_whatever_lies_in_a_folder_there_is_a_verdict_that_agrees_with_itself_an
     assert set(refused_by_preload) <= {finding.file for finding in refused}
     assert verdict.findings[: len(refused)] == tuple(refused)
     assert all(text.isprintable() for text in (verdict.summary, *(finding.message for finding in verdict.findings)))
-    assert verdict.summary.startswith((START, MAY, LOADS))
+    assert verdict.summary.startswith((START, MAY, BESIDE, LOADS))
+    assert not (refused and verdict.summary.startswith(LOADS))
     assert verdict.weights or verdict.summary.startswith(START)
     if not verdict.findings:
         assert verdict.summary.startswith(LOADS)
