@@ -45,7 +45,7 @@ def write_archive(program: str, target: Path) -> None:
         program: The program's package under `workloads/`.
         target: The file, overwritten if it is there.
     """
-    start = f"import sys\nfrom {program}.program import main\nsys.exit(main(sys.argv[1:]))\n"
+    start = f"import {program}.__main__\n"
     members = {
         f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8")
         for one in _MOUNTED[program]

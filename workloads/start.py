@@ -12,13 +12,11 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType
 
 
-class FlatFolder(MetaPathFinder):
+class FlatFolder:
     """Finds `package.module` in `package.module.py`, and a package in `package.__init__.py`."""
 
     def __init__(self, folder: str):
@@ -29,10 +27,12 @@ class FlatFolder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return where a module is, None if it is not here."""
         del path, target
-        for key, inside in ((f"{fullname}.__init__.py", []), (f"{fullname}.py", None)):
+        for key, package in ((f"{fullname}.__init__.py", True), (f"{fullname}.py", False)):
             file = os.path.join(self._folder, key)
             if os.path.isfile(file):
-                return spec_from_file_location(fullname, file, submodule_search_locations=inside)
+                spec = ModuleSpec(fullname, SourceFileLoader(fullname, file), origin=file, is_package=package)
+                spec.has_location = True
+                return spec
         return None
 
 

@@ -7,15 +7,18 @@ import errno
 import os
 import signal
 import sys
+import traceback
+import types
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from podkit import display, early
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
 
 class Console:
-    """Lines on standard output, and lines with the program's name on standard error.
+    """Lines on standard output, and lines with the program's name on standard error; each goes through `display.line`.
 
     On a terminal a bar can stay below those on standard error.
     """
@@ -32,11 +35,11 @@ class Console:
 
     def say(self, line: str) -> None:
         """Write a line to standard error; what becomes of it changes no exit code."""
-        write(sys.stderr, f"{self._wipe()}{self._program}: {line}\n")
+        write(sys.stderr, f"{self._wipe()}{self._program}: {display.line(line)}\n")
 
     def print(self, line: str) -> None:
         """Write a line of the result to standard output."""
-        self._failed = self._failed or write(sys.stdout, f"{line}\n")
+        self._failed = self._failed or write(sys.stdout, f"{display.line(line)}\n")
 
     def require_printed(self) -> None:
         """Hold that standard output took every line.
@@ -53,7 +56,7 @@ class Console:
     def _draw(self, text: str) -> None:
         wiped = self._wipe()
         with contextlib.suppress(OSError, ValueError):  # the terminal was closed
-            self._drawn = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+            self._drawn = display.line(text)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
         write(sys.stderr, f"{wiped}{self._drawn}")
 
     def _wipe(self) -> str:
@@ -87,6 +90,12 @@ def write(stream: TextIO | None, text: str) -> OSError | None:
     return None
 
 
+def crashed(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """Show a defect of the program as Python does (sys.excepthook), and each line as all others."""
+    for line in "".join(traceback.format_exception(kind, error, trace)).splitlines():
+        write(sys.stderr, f"  {display.line(line)}\n")
+
+
 @contextlib.contextmanager
 def stopping_on_sigterm(patience: Patience) -> Iterator[None]:
     """Let SIGTERM ask for a stop while the block runs; main thread only."""
@@ -98,7 +107,8 @@ def stopping_on_sigterm(patience: Patience) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # The result is told: nothing is left to stop.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if early.installed else before)
 
 
 def write_termination(path: str, message: bytes, say: Callable[[str], None]) -> None:

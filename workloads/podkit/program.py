@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from podkit.console import Console, stopping_on_sigterm, write_termination
 from podkit.errors import Exit, FaststartError
+from podkit.masks import learn_surroundings
 from podkit.options import common
 from podkit.patience import Patience
 from podkit.report import Report
@@ -69,6 +70,7 @@ class Program(Generic[A, R]):
         Returns:
             The exit code (contracts.md, "Exit codes").
         """
+        learn_surroundings(os.environ, arguments)
         console = Console(self.name)
         around = Surroundings(Patience(sleep), console.say, console.print, console.bar, proc, sysfs)
         report = self.report()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from podkit.display import show
+from podkit.display import line, show
 from podkit.errors import Exit, FaststartError
 
 TERMINATION_MAX_BYTES = 4096
@@ -60,7 +60,7 @@ class Report:
 
     def termination_message(self) -> bytes:
         """Return the fields as JSON of at most 4 KiB; the longest texts lose their ends."""
-        fields = self.fields()
+        fields = _printable(self.fields())
         while len(data := _json(fields)) > TERMINATION_MAX_BYTES:
             longest = max(fields, key=lambda key: len(fields[key]) if isinstance(fields[key], str) else 0)
             fields[longest] = fields[longest][: len(fields[longest]) // 2] + "..."
@@ -69,7 +69,7 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return the content of report.json: the termination message's fields and more."""
         phases = {phase: round(seconds, 3) for phase, seconds in self.phases.items()}
-        return self.fields() | {"offset": self.offset, "phases": phases}
+        return _printable(self.fields()) | {"offset": self.offset, "phases": phases}
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -79,6 +79,10 @@ class Report:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + self._clock() - began
+
+
+def _printable(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: line(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _json(fields: dict[str, Any]) -> bytes:

@@ -15,7 +15,7 @@ from modelfolder import structure
 from modelfolder.manifest import canonical
 from modelfolder.source import Source, look
 from podkit import pool
-from podkit.display import show, size
+from podkit.display import show, size, some
 from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
 from podkit.progress import PROGRESS_SECONDS, Progress, describe
@@ -97,8 +97,8 @@ def _task(request: CopyRequest, around: Surroundings, report: CopyReport) -> _Ta
     with report.phase("scan"):
         source = look(request.source, request.files, around.patience)
     report.source = source
-    for path, kind in source.skipped:
-        around.say(f"{show(path)}: is {kind}, skipped")
+    for line in some([f"{show(path)}: is {kind}, skipped" for path, kind in source.skipped], "such names"):
+        around.say(line)
     for note in source.notes:
         around.say(note)
     _require_asked_for(source, request)
@@ -253,7 +253,8 @@ class _Task:
         lines += [_plan_line("leave", file.size, file.path, file.reason) for file in self.source.left_out]
         removed = sorted(now.found.files.keys() - wanted)
         lines += [_plan_line("remove", now.found.files[path].st_size, path) for path in removed]
-        self.around.print("\n".join(lines))
+        for line in lines:
+            self.around.print(line)
         left_out = sum(file.size for file in self.source.left_out)
         to_check = f"{len(checks)} to check, " if checks else ""
         return (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
@@ -24,6 +26,7 @@ requests, so these are for what is away for longer."""
 
 
 def _work(asked: Options | Check | Removal, around: Surroundings, report: PublishReport) -> None:
+    _silence_libraries()
     before = os.umask(0o022)  # servers read as another user
     try:
         if isinstance(asked, Check):
@@ -34,6 +37,13 @@ def _work(asked: Options | Check | Removal, around: Surroundings, report: Publis
             _try(asked, around, report)
     finally:
         os.umask(before)
+
+
+def _silence_libraries() -> None:
+    """Let no library write lines of its own: they hold addresses, and what strangers wrote, as it is."""
+    warnings.simplefilter("ignore")
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.lastResort = None
 
 
 def _try(asked: Options, around: Surroundings, report: PublishReport) -> None:

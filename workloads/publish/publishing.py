@@ -11,7 +11,7 @@ from modelfolder import names
 from modelfolder.manifest import Manifest, canonical, digest
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
 from podkit import pool
-from podkit.display import show, size
+from podkit.display import show, size, some
 from podkit.errors import Exit, FaststartError, writing
 from podkit.patience import Patience
 from podkit.processor import processors
@@ -223,8 +223,8 @@ def _hashed(
 
 
 def _require_good(source: Source, verdict: Verdict, options: Options, around: Surroundings) -> None:
-    for path, kind in source.skipped:
-        around.say(f"{show(path)}: is {kind}, skipped")
+    for line in some([f"{show(path)}: is {kind}, skipped" for path, kind in source.skipped], "such names"):
+        around.say(line)
     for file in source.files:
         try:
             file.path.decode()
@@ -232,7 +232,7 @@ def _require_good(source: Source, verdict: Verdict, options: Options, around: Su
             message = "the name is no UTF-8: rename it in the source, or leave it out with --files"
             raise FaststartError(Exit.DAMAGED, message, file.path) from error
     bad = [finding for finding in verdict.findings if finding.code is not None]
-    for finding in verdict.findings:
+    for finding in some(verdict.findings, "findings"):
         around.say(str(finding))
     if bad:
         first = bad[0]
