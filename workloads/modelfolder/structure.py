@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from modelfolder import names, numbered
+from modelfolder import names, numbered, unfinished
 from modelfolder.safetensors import SUFFIX, read_header
 from modelfolder.selection import may_be_read, select
 from modelfolder.source import Source, SourceFile, open_regular
@@ -38,14 +38,16 @@ def check(source: Source, patience: Patience) -> None:
     """Hold the files of a model folder against what they say about themselves and each other.
 
     Raises:
-        FaststartError: 4 a Git LFS pointer in place of weights, a safetensors file whose size does not fit its
-            header, a shard that an index names and the folder has not, or an index and numbered shards that disagree
-            with each other or with their own count; 7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
+        FaststartError: 4 a Git LFS pointer in place of weights, a safetensors file that has a hole or whose size does
+            not fit its header, a file with the mark of an unfinished download, a shard that an index names and the
+            folder has not, or an index and numbered shards that disagree with each other or with their own count;
+            7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
     """
-    weights = [file for file in source.files if names.is_weight(file.path)]
-    pool.each(weights, lambda file: _check_content(file, patience), patience)
     files = {file.path: file for file in source.files}
     there = files.keys() | {file.path for file in source.left_out}
+    unfinished.require_finished(files.keys(), there)
+    weights = [file for file in source.files if names.is_weight(file.path)]
+    pool.each(weights, lambda file: _check_content(file, patience), patience)
     content = functools.cache(lambda path: read(files[path], patience))
     for path in counting_indexes(files):
         index = parse_index(files[path], content(path))
@@ -206,7 +208,7 @@ def _check_content(file: SourceFile, patience: Patience) -> None:
     if file.size < LFS_MAX_BYTES:
         require_no_pointer(file, read(file, patience))
     if file.path.endswith(SUFFIX):
-        read_header(file, patience)
+        unfinished.require_no_hole(file, read_header(file, patience), patience)
 
 
 def _damaged(file: SourceFile, message: str) -> FaststartError:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelfolder import names, structure
+from modelfolder import names, structure, unfinished
 from modelfolder.safetensors import SUFFIX, Tensors, read_header, read_tensors, show
 from modelfolder.selection import may_be_read, select
 from modelfolder.source import Source, SourceFile, open_regular
@@ -172,6 +172,11 @@ def look_into(source: Source, patience: Patience) -> Contents:
     contents = Contents(files, header, read, part, taken, consolidated, unflipped, used)
     # Its threads only append, and set keys of their own.
     pool.each(source.files, lambda file: _look_into(file, contents, patience), patience)
+    for path, mark in unfinished.marks(files.keys() | {file.path for file in source.left_out}).items():
+        if path in files:
+            effect = Effect.MISLEADS if path in used else Effect.NONE
+            code = Exit.DAMAGED if path in used else None
+            contents.found.append((effect, Finding(path, unfinished.complaint(mark), code)))
     return contents
 
 
@@ -237,6 +242,12 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
                 raise
             note(f"{error.message}; {AGAIN}")
             return
+        try:
+            unfinished.require_no_hole(file, read_header(file, patience), patience)
+        except FaststartError as error:
+            if error.code != Exit.DAMAGED:
+                raise
+            note(error.message)
         if unknown := contents.tensors[path].unknown:
             types = ", ".join(map(show, sorted(unknown)))
             note(

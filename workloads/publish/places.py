@@ -10,6 +10,7 @@ import tempfile
 import threading
 from typing import Protocol
 
+from modelfolder import unfinished
 from modelfolder.source import Source, look
 from podkit import pool
 from podkit.display import size
@@ -108,6 +109,7 @@ class RemotePlace:
         for note in chosen.notes:
             around.say(note)
         require_names_fit(wanted, options.staging)
+        unfinished.require_finished(wanted, {file.path for file in listing.files})
         # In a thread, so that SIGTERM is noticed while the network hangs.
         holds = [file.hold for file in wanted.values() if file.hold]
         pool.each(holds, lambda hold: hold(), around.patience, threads=1)

@@ -217,6 +217,14 @@ def test_a_disk_without_room_is_3_before_anything_is_fetched(shelf, destination,
     assert shelf.fetched == []
 
 
+@pytest.mark.parametrize("mark", [".aria2", ".part", ".crdownload", ".!qB", ".st"])
+def test_a_file_with_the_mark_of_an_unfinished_download_is_4_before_anything_is_fetched(shelf, destination, mark):
+    shelf.files[SECOND.encode() + mark.encode()] = b"state"
+    result = publish(ADDRESS, destination)
+    assert (result.code, result.message["file"]) == (4, SECOND)
+    assert shelf.fetched == []
+
+
 def test_a_model_that_is_too_large_is_8_before_anything_is_fetched(shelf, destination):
     assert publish(ADDRESS, destination, "--max-bytes", "100", "--files", "all").code == 8
     assert shelf.fetched == []

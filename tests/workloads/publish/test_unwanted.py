@@ -63,7 +63,7 @@ UNWANTED: dict[str, Callable[[Path], None]] = {
     ),
     "an index that is no JSON in a folder below": files("vision/model.safetensors.index.json", "vision/config.json"),
     "what a download left": files(
-        ".cache/huggingface/download/x.incomplete", "._____temp/model.safetensors", ".msc", ".mv", "config.json.aria2"
+        ".cache/huggingface/download/x.incomplete", "._____temp/model.safetensors", ".msc", ".mv", "old.json.aria2"
     ),
     "what file systems left": files("lost+found/#12", ".snapshot/daily/model.safetensors", ".Trash-1000/files/x.bin"),
     "what desktops left": files("__MACOSX/._model.safetensors", "Thumbs.db", "@eaDir/model.safetensors", ".DS_Store"),
