@@ -46,6 +46,17 @@ _WHOLE = re.compile(rb"(.*[._-])?(model|consolidated)[._\d-].*|.*-of-\d+\..*", r
 small pickle of another name may be a part that vLLM loads by that name: sparse_linear.pt of bge-m3 (models/roberta.py).
 """
 
+_BY_NAME = re.compile(
+    rb"((sparse_linear|colbert_linear|mask_embedding)\.pt|joint_head\.safetensors"
+    rb"|adapters/[^/]+/adapter_model\.safetensors|audio_tokenizer/(model\.safetensors|pytorch_model\.bin))"
+)
+"""Weights that vLLM 0.32 opens by these names, whatever an index says (model_executor/models: roberta.py,
+qwen3_dflash.py, clef_omni.py, jina.py, mimo_audio.py; its other secondary_weights are of other repositories)."""
+
+_BY_FOLDER = re.compile(rb"whisper-large-v3|[tv][^/]*er")
+"""Folders at the top whose weights it opens, with or without a configuration (kimi_audio.py; cosmos3.py and
+cosmos3_edge.py: allow_patterns_overrides). Parts of sentence-transformers have one (adapters.py)."""
+
 _TRAINING = re.compile(rb"(.*(training_args|optimizer|scheduler|scaler)|rng_state.*)\.(bin|pt|pth)", re.DOTALL)
 """What training leaves (weight_utils.py: filter_files_not_needed_for_inference; and transformers' Trainer)."""
 
@@ -276,9 +287,11 @@ def _unused_files(
     own, found = top, dict[bytes, str]()
     if folder and top:
         strays = ({"mistral", "gguf"} if top.whole else {"mistral"}) - {top.format}
-        configured = not top.whole or any(map(_is_config, paths))
+        configured = not top.whole or any(map(_is_config, paths)) or _BY_FOLDER.fullmatch(folder)
         for path in paths:
             kind = _format(path)
+            if _BY_NAME.fullmatch(path):
+                continue
             if kind in strays:
                 found[path] = _other(top)
             elif kind in _SUFFIXES.keys() - {"gguf"} and sizes[path] >= SMALL and not configured:
@@ -327,7 +340,7 @@ def _unused_file(
     """Return why a file is not needed, if it is not; `own` is the weight set of its folder."""
     folder, name = os.path.split(path)
     kind, near = _format(path), own or top
-    if own and (path in own.files or path in own.named):
+    if (own and (path in own.files or path in own.named)) or _BY_NAME.fullmatch(path):
         return None
     if reason := leftovers.file_reason(name):
         return reason

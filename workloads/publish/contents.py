@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,7 @@ TOKENIZERS = (
 
 TOKENIZER = b"tokenizer.json"
 _JSON_TOKENIZERS = (TOKENIZER, b"vocab.json", b"tekken.json")
+_COSMOS = re.compile(rb"[tv][^/]*er/[^/.][^/]*\.safetensors", re.DOTALL)
 _TORCH = (b".bin", b".pt", b".pth", b".ckpt")
 _GGUF = b"GGUF"
 _TAIL = 64  # bytes; JSON may end in blanks
@@ -163,6 +165,8 @@ def look_into(source: Source, patience: Patience) -> Contents:
         return read_part(files[path], size, patience, start)
 
     taken = unflipped = _opened(sizes, read)
+    if taken is None:
+        taken = unflipped = _opened_by_folder(files, read)
     consolidated = tuple(sorted(filter(_is_consolidated, files)))
     if consolidated:
         mistral = {*consolidated, INDEXES["mistral"]}
@@ -205,6 +209,22 @@ def _opened(sizes: Mapping[bytes, int], read: Callable[[bytes], bytes]) -> Chose
     chosen = select(sizes, ["all"], read).weights
     files = tuple(path for path in chosen[1] if not path.endswith(b".pth")) if chosen else ()
     return (chosen[0], files) if chosen and files else None
+
+
+def _opened_by_folder(files: Mapping[bytes, SourceFile], read: Callable[[bytes], bytes]) -> ChosenWeights | None:
+    """Return the weights of Cosmos 3, which vLLM looks for in folders (models/cosmos3.py: allow_patterns_overrides)."""
+    found = tuple(sorted(filter(_COSMOS.fullmatch, files)))
+    if not found or CONFIG not in files or files[CONFIG].size > MAX_JSON:
+        return None
+    try:
+        config = json.loads(read(CONFIG).decode())
+    except (ValueError, RecursionError):
+        return None
+    match config:
+        case {"architectures": [str(name), *_]} if name.startswith("Cosmos3"):
+            return "safetensors", found
+        case _:
+            return None
 
 
 def _is_consolidated(path: bytes) -> bool:

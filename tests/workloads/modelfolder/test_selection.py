@@ -412,6 +412,46 @@ def test_weights_that_may_be_a_part_of_the_model_do_not_drive_out_another_format
     assert kept(files) == files.keys()
 
 
+BY_NAME = {
+    "BGE-M3, its heads": {"sparse_linear.pt": 70 * MB, "colbert_linear.pt": 2 * MB},
+    "DFlash, its mask": {"mask_embedding.pt": 90 * MB},
+    "Clef-Omni, its head": {"joint_head.safetensors": 2 * GB, "joint_head_config.json": 300},
+    "Jina, its adapters": {
+        "adapters/retrieval/adapter_model.safetensors": 120 * MB,
+        "adapters/code/adapter_model.safetensors": 120 * MB,
+    },
+    "MiMo-Audio, its tokenizer": {"audio_tokenizer/model.safetensors": 2 * GB},
+    "MiMo-Audio, its tokenizer as a pickle": {"audio_tokenizer/pytorch_model.bin": 2 * GB},
+    "Kimi-Audio, its Whisper": {"whisper-large-v3/model.safetensors": 3 * GB},
+    "Kimi-Audio, its Whisper in parts": shards("whisper-large-v3/model", 2, 3 * GB),
+    "Cosmos 3, its transformer": {"transformer/diffusion_pytorch_model.safetensors": 9 * GB},
+    "Cosmos 3, its encoder of pictures": {"vision_encoder/model.safetensors": GB},
+    "sentence-transformers, a dense layer": {"2_Dense/model.safetensors": 100 * MB, "2_Dense/config.json": 100},
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_weights_that_vllm_opens_by_name_are_copied_beside_an_indexed_set(name):
+    whole = {**HF, **indexed("model", 3, 4 * GB)}
+    assert kept({**whole, **BY_NAME[name]}) == {*whole, *BY_NAME[name]}
+    assert chosen({**whole, **BY_NAME[name]}).weights == chosen(whole).weights
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "encodings/model.safetensors",
+        "old/joint_head.safetensors",
+        "joint_head2.safetensors",
+        "whisper-large-v2/model.safetensors",
+        "a/transformer/model.safetensors",
+        "original/sparse_linear.pt",
+    ],
+)
+def test_weights_of_like_names_elsewhere_are_left_out(path):
+    assert path not in kept({**HF, **indexed("model", 3, 4 * GB), path: 2 * GB})
+
+
 @pytest.mark.parametrize(
     "files",
     [

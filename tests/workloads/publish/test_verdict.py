@@ -599,6 +599,15 @@ def config(**keys: object) -> dict[str | bytes, bytes | None]:
 
 
 ODD = {
+    "a head that vLLM opens by name": Odd({"joint_head.safetensors": ONE, "joint_head_config.json": b"{}"}),
+    "Cosmos 3, whose weights lie in folders": Odd(
+        {
+            **NO_WEIGHTS,
+            **config(architectures=["Cosmos3ForConditionalGeneration"]),
+            "transformer/diffusion_pytorch_model.safetensors": ONE,
+            "vae/diffusion_pytorch_model.safetensors": ONE,
+        }
+    ),
     "a model of one file": Odd({**NO_WEIGHTS, "model.safetensors": WHOLE}),
     "an embedding model": Odd(
         {
