@@ -278,6 +278,7 @@ def _arguments(name: str, settings: ModelSettings) -> list[str]:
         "--tries",
         str(_TRIES),
         *(["--allow-pickle"] if settings.allow_pickle else []),
+        *(["--tokenizer", settings.tokenizer] if settings.tokenizer != "required" else []),
         *(["--token-file", f"{layout.TOKEN_FOLDER}/{_TOKEN_KEY}"] if settings.token_secret else []),
         "--termination-log",
         layout.TERMINATION_LOG,

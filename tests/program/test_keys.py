@@ -61,6 +61,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "faststart:storage.protect": {"faststart:storage.protect": False},
     "faststart:models.<name>.source": {"faststart:models.qwen3-235b-a22b.source": "path:/fsx/elsewhere"},
     "faststart:models.<name>.allowPickle": {"faststart:models.qwen3-235b-a22b.allowPickle": True},
+    "faststart:models.<name>.tokenizer": {"faststart:models.qwen3-235b-a22b.tokenizer": "none"},
     "faststart:models.<name>.tokenSecret": {"faststart:models.other": HUB | {"tokenSecret": "hub"}},
     "faststart:models.<name>.inPlace": {"faststart:models.other": FOLDER | {"inPlace": True}},
     "faststart:models.<name>.revision": {"faststart:models.qwen3-235b-a22b.revision": "other"},

@@ -31,7 +31,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "bucket": {"source": "s3://bucket/some/model", "revision": "1", "sizeGib": 3},
     "whole-bucket": {"source": "s3://bucket", "revision": "1", "sizeGib": 3, "files": ["*.json", "a/"]},
     "hub": {"source": "hf://org/name@main", "revision": "r_1", "sizeGib": 3, "tokenSecret": "hub-token"},
-    "folder": {"source": "path:/fsx/s3/models/one", "revision": "1", "sizeGib": 3, "allowPickle": True},
+    "folder": {
+        "source": "path:/fsx/s3/models/one",
+        "revision": "1",
+        "sizeGib": 3,
+        "allowPickle": True,
+        "tokenizer": "none",
+    },
     "there": {"source": "path:/fsx/filled/by/hand", "revision": "1", "sizeGib": 3, "inPlace": True, "files": "all"},
 }
 
@@ -88,6 +94,11 @@ def test_each_kind_of_source_is_published_from_where_it_is_to_where_servers_look
     assert (said("there").in_place, said("there").destination) == (True, "/fsx/filled/by/hand")
     assert kinds().outputs["models"]["there"]["path"] == "/fsx/filled/by/hand"
     assert [said(name).allow_pickle for name in ("bucket", "folder")] == [False, True]
+    assert [said(name).tokenizer for name in ("bucket", "folder")] == ["required", "none"]
+
+
+def test_a_model_that_says_nothing_of_its_tokenizer_has_the_command_line_that_it_had() -> None:
+    assert "--tokenizer" not in container(jobs(kinds())["bucket"])["args"]
 
 
 def test_a_job_s_name_is_that_of_the_contract_and_another_for_each_revision() -> None:

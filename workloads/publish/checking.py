@@ -46,7 +46,7 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
         with report.verifying():
             findings += _against(manifest, source, around)
     differs = any(finding.code is not None for finding in findings)
-    verdict = judge(source, around.patience)
+    verdict = judge(source, around.patience, tokenizer=asked.tokenizer == "required")
     findings += verdict.findings
     pickle = "is a Python pickle, or cannot be told from one: whoever wrote it can run code in the server"
     findings += (Finding(path, pickle, None) for path in verdict.pickles)

@@ -13,10 +13,13 @@ from preload.options import parallel
 
 REMOTE = ("s3://", "hf://")
 
+TOKENIZER_WORDS = ("required", "none")
+"""Whether a model must have a tokenizer."""
+
 HELP = """\
 usage: publish SOURCE DEST [options]
        publish --in-place FOLDER [options]
-       publish --check FOLDER
+       publish --check FOLDER [--tokenizer none]
        publish --remove FOLDER [options]
 
 Puts a model on shared storage once, whole and sealed: preload then copies it to
@@ -56,6 +59,10 @@ What is published
   --allow-pickle
         Seal files that are Python pickles, too. Whoever wrote one can run code
         in the server that loads it (exit 7 without this flag).
+  --tokenizer required|none
+        none: the model is served without a tokenizer (vLLM's
+        --skip-tokenizer-init; some for speech and embeddings), so that a folder
+        without one is published. required (the default): it is refused (exit 4).
   --max-bytes N
         Refuse a model of more bytes than this (exit 8).
   --model NAME, --revision REVISION
@@ -107,6 +114,7 @@ class Options:
         source: an address, or the absolute path of a folder.
         destination: absolute path; that of the source, where it is sealed in place.
         staging: absolute path of the folder in which the destination is put together.
+        tokenizer: `required`, or `none` where it is served without one.
     """
 
     source: str
@@ -121,6 +129,7 @@ class Options:
     token_file: str | None
     wait: float
     tries: int
+    tokenizer: str = TOKENIZER_WORDS[0]
 
     @property
     def in_place(self) -> bool:
@@ -130,10 +139,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Check:
-    """The folder to check, and the patterns of the files that count; None for those that were or would be sealed."""
+    """What to check.
+
+    Attributes:
+        folder: the folder.
+        files: the patterns of the files that count; None for those that were or would be sealed.
+        tokenizer: whether there must be one.
+    """
 
     folder: str
     files: tuple[str, ...] | None
+    tokenizer: str = TOKENIZER_WORDS[0]
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,7 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
     parser.add_argument("--manifest-digest")
     parser.add_argument("--files", nargs="+")
     parser.add_argument("--allow-pickle", action="store_true")
+    parser.add_argument("--tokenizer", choices=TOKENIZER_WORDS, default=TOKENIZER_WORDS[0])
     parser.add_argument("--max-bytes", type=natural)
     parser.add_argument("--model")
     parser.add_argument("--revision")
@@ -182,7 +199,8 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
     if given.manifest_digest is not None and given.remove is None:
         parser.error("--manifest-digest is for --remove")
     if given.check is not None:
-        return Check(os.path.abspath(given.check), tuple(given.files) if given.files else None)
+        files = tuple(given.files) if given.files else None
+        return Check(os.path.abspath(given.check), files, given.tokenizer)
     if given.remove is not None:
         folder = os.path.abspath(given.remove)
         return Removal(folder, _staging(folder, given.staging, parser), given.manifest_digest, given.wait or 0.0)
@@ -209,6 +227,7 @@ def parse(arguments: Sequence[str]) -> Options | Check | Removal:
         token_file=given.token_file,
         wait=3600.0 if given.wait is None else given.wait,
         tries=given.tries,
+        tokenizer=given.tokenizer,
     )
 
 

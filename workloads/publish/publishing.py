@@ -208,7 +208,7 @@ def _seal(
 
 def _judged(root: str, files: tuple[str, ...], options: Options, around: Surroundings) -> tuple[Source, Verdict]:
     source = look(os.fsencode(root), files, around.patience, by_manifest=False)
-    verdict = judge(source, around.patience)
+    verdict = judge(source, around.patience, tokenizer=options.tokenizer == "required")
     _require_good(source, verdict, options, around)
     return source, verdict
 

@@ -113,19 +113,24 @@ class Verdict:
     summary: str
 
 
-def judge(source: Source, patience: Patience) -> Verdict:
+def judge(source: Source, patience: Patience, *, tokenizer: bool = True) -> Verdict:
     """Judge the files of a model folder that were asked for; reads headers, indexes and small files.
+
+    Args:
+        source: the folder.
+        patience: asked before each step; repeats what fails for the moment.
+        tokenizer: whether there must be one; vLLM serves without it with --skip-tokenizer-init.
 
     Raises:
         FaststartError: 7, 8 or 9 naming the file; 143, SIGTERM.
     """
     found: list[Verdict] = []
     # In a thread, so that SIGTERM is noticed while a mount hangs.
-    pool.each([source], lambda source: found.append(_judge(source, patience)), patience)
+    pool.each([source], lambda source: found.append(_judge(source, patience, tokenizer)), patience)
     return found[0]
 
 
-def _judge(source: Source, patience: Patience) -> Verdict:
+def _judge(source: Source, patience: Patience, tokenizer: bool) -> Verdict:
     contents = look_into(source, patience)
     weights = _weights(contents)
     config = contents.json_object(CONFIG) or {}
@@ -133,7 +138,7 @@ def _judge(source: Source, patience: Patience) -> Verdict:
     found = [
         *contents.found,
         *_indexes(contents),
-        *_presence(contents),
+        *_presence(contents, tokenizer),
         *_mistral(contents),
         *_configuration(contents),
         *look_at_small_files(contents),
@@ -289,7 +294,7 @@ def _twice(contents: Contents, paths: Collection[bytes]) -> list[str]:
     return sorted(name for name, count in counts.items() if count > 1)
 
 
-def _presence(contents: Contents) -> Iterator[_Found]:
+def _presence(contents: Contents, tokenizer: bool) -> Iterator[_Found]:
     """Find out whether there are weights and a tokenizer at all."""
     if contents.format == "gguf":
         message = "holds no weights but GGUF: vLLM does not take the folder, only the path of one such file"
@@ -299,10 +304,12 @@ def _presence(contents: Contents) -> Iterator[_Found]:
         message = "holds no weights that vLLM opens: at the top there is none of *.safetensors, *.bin, *.pt, *.gguf"
         yield Effect.STOPS, Finding(None, message, Exit.NO_MODEL)
     if not any(map(is_tokenizer, contents.files)):
-        message = (
-            f"holds no tokenizer: at the top there is none of {', '.join(TOKENIZERS)}; fetch it from the same place"
-        )
-        yield _damaged(Effect.STOPS, None, message)
+        message = f"holds no tokenizer: at the top there is none of {', '.join(TOKENIZERS)}"
+        if tokenizer:
+            served = "or, if it is served without one, say so: --tokenizer none (models.<model>.tokenizer: none)"
+            yield _damaged(Effect.STOPS, None, f"{message}; fetch it from the same place, {served}")
+        else:
+            yield _odd(None, f"{message}: vLLM serves it with --skip-tokenizer-init only")
 
 
 def _mistral(contents: Contents) -> Iterator[_Found]:

@@ -1,7 +1,7 @@
 """A model's section: its source, and what of it is copied."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -64,6 +64,11 @@ class ModelSettings(Section):
     allow_pickle: Flag = Field(
         default=False,
         description="Also publish Python pickles (`.bin`, `.pt`), whose author can run code in the server.",
+    )
+    tokenizer: Literal["required", "none"] = Field(
+        default="required",
+        description="Whether a model without a tokenizer is refused; `none` for one that is served without it "
+        "(`--skip-tokenizer-init` in `args`).",
     )
     token_secret: SecretName | None = Field(
         default=None,

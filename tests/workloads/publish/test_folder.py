@@ -613,3 +613,19 @@ def test_a_stop_ends_the_pause_between_two_tries(monkeypatch, tmp_path):
 @pytest.mark.parametrize("number", ["0", "-1", "many", ""])
 def test_a_number_of_tries_that_is_none_is_refused(tmp_path, number):
     assert publish(tmp_path, tmp_path / "to", "--tries", number).code == Exit.USAGE
+
+
+@pytest.mark.parametrize("how", ["copied", "in place", "checked"])
+def test_a_model_without_a_tokenizer_is_refused_unless_it_is_served_without(source, destination, how):
+    (source / "tokenizer.json").unlink()
+    asked = {"copied": (source, destination), "in place": ("--in-place", source), "checked": ("--check", source)}[how]
+    result = publish(*asked)
+    assert (result.code, "--tokenizer none" in result.message["message"]) == (4, True)
+    assert publish(*asked, "--tokenizer", "required").code == 4
+    assert publish(*asked, "--tokenizer", "none").code == 0
+    assert publish(*asked, "--tokenizer", "maybe").code == 2
+
+
+def test_a_tokenizer_that_is_there_is_held_to_its_format_also_where_none_is_required(source, destination):
+    write(source, {"tokenizer.json": b'{"version": '})
+    assert publish(source, destination, "--tokenizer", "none").code == 4
