@@ -15,7 +15,11 @@ from workloads import programs
 LAYERS = ("podkit", "modelfolder", "preload", "publish")
 """Each package imports itself, those before it and the standard library."""
 
-LIBRARIES = {"publish/hub.py": {"huggingface_hub"}, "publish/s3.py": {"boto3", "botocore", "s3transfer", "urllib3"}}
+LIBRARIES = {
+    "publish/hub.py": {"huggingface_hub"},
+    "publish/s3.py": {"boto3", "botocore", "s3transfer", "urllib3"},
+    "publish/smallfiles.py": {"jinja2"},
+}
 """What else a file imports: the vLLM image brings it."""
 
 MAX_BYTES = 512 * 1024
