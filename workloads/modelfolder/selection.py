@@ -57,6 +57,9 @@ _BY_FOLDER = re.compile(rb"whisper-large-v3|[tv][^/]*er")
 """Folders at the top whose weights it opens, with or without a configuration (kimi_audio.py; cosmos3.py and
 cosmos3_edge.py: allow_patterns_overrides). Parts of sentence-transformers have one (adapters.py)."""
 
+_PARTS = re.compile(rb"(mm_projector|non_lora_trainables|learned_embeds.*|random_states.*)\.bin", re.DOTALL)
+"""Parts that trainers keep beside a model, and no server opens there (LLaVA, diffusers, accelerate)."""
+
 _TRAINING = re.compile(rb"(.*(training_args|optimizer|scheduler|scaler)|rng_state.*)\.(bin|pt|pth)", re.DOTALL)
 """What training leaves (weight_utils.py: filter_files_not_needed_for_inference; and transformers' Trainer)."""
 
@@ -352,6 +355,8 @@ def _unused_file(
     if kind == "foreign" and near:
         return _other(near)
     if kind in _SUFFIXES and own:
+        if own.whole and own.format != kind and (kind == "pt" or _PARTS.fullmatch(name)) and not _is_named_whole(path):
+            return "a pickle that vLLM does not open"
         if kind in ("bin", "pt") and size < SMALL and not _is_named_whole(path):
             return None
         if kind != own.format:

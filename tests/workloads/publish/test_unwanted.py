@@ -71,6 +71,7 @@ UNWANTED: dict[str, Callable[[Path], None]] = {
         write(folder, {b".cache/\xff.json": b"{}", b"original/\xfe": b""}),
         None,
     )[1],
+    "torch's pickles that vLLM never opens": files("head.pt", "lora.pth", "mm_projector.bin", content=b"\x80\x04N."),
     "pickles that vLLM never opens": files("a.pkl", "b.joblib", "c.npz", "last.ckpt", content=b"\x80\x04N."),
     "pointers of pictures and papers": files("a.png", "paper.pdf", "b.svg", content=POINTER),
     "an empty folder of the file system": lambda folder: (write(folder, {"lost+found": None}), None)[1],
