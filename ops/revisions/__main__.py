@@ -24,6 +24,7 @@ from infra.settings import ModelName, Revision, Settings
 from ops.revisions import job, kubectl
 from ops.revisions.kubectl import Cluster, KubectlError
 from workloads.next_commands import update_kubeconfig
+from workloads.podkit import lines
 
 REFUSED, NO_ANSWER, INTERRUPTED = 2, 3, 130
 
@@ -166,7 +167,7 @@ def _wait(cluster: Cluster, name: str, sleep: Callable[[float], object]) -> tupl
         for one in cluster.job(SYSTEM_NAMESPACE, name).get("status", {}).get("conditions", []):
             if one["type"] in ("Complete", "Failed") and one["status"] == "True":
                 words = (one["type"], one.get("reason"), one.get("message"))
-                return " ".join(filter(None, words)), cluster.pods_of(SYSTEM_NAMESPACE, name)
+                return lines.joined(" ".join(filter(None, words))), cluster.pods_of(SYSTEM_NAMESPACE, name)
 
 
 def _tell(ended: dict[str, Any]) -> int:
@@ -176,7 +177,7 @@ def _tell(ended: dict[str, Any]) -> int:
     if code:
         _complain(f"exit {code}: {words}")
     else:
-        print(words)
+        print(lines.line(words))
     return code
 
 
@@ -184,13 +185,15 @@ def _words(message: str) -> str:
     """A termination message for a person: that of publish is JSON, that of a crash is the end of its log."""
     try:
         said = json.loads(message)
-        return f"{said['file']}: {said['message']}" if said["file"] else said["message"]
+        return lines.line(f"{said['file']}: {said['message']}" if said["file"] else f"{said['message']}")
     except (ValueError, TypeError, KeyError):
-        return message.strip()
+        return lines.joined(message)
 
 
 def _complain(text: str) -> None:
-    print(f"revisions: {text}", file=sys.stderr)
+    """Says lines of ours; what others wrote stands in one of them, and begins none."""
+    for one in f"revisions: {text}".split("\n"):
+        print(lines.line(one), file=sys.stderr)
 
 
 if __name__ == "__main__":

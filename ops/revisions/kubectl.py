@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from workloads.podkit import lines
+
 _TIMEOUT = "--request-timeout=30s"
 
 
@@ -51,7 +53,7 @@ def run(*arguments: str, document: Mapping[str, Any] | None = None) -> str:
         text = f"kubectl cannot be started ({error.strerror}): install it, and put it on PATH"
         raise KubectlError(text) from error
     if done.returncode:
-        said = done.stderr.strip() or "it said nothing"
+        said = lines.joined(done.stderr) or "it said nothing"
         raise KubectlError(f"`kubectl {shlex.join(arguments)}` ended with exit code {done.returncode}: {said}")
     return done.stdout
 

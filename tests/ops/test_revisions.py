@@ -180,6 +180,32 @@ def test_the_exit_code_is_that_of_publish_in_the_job_and_its_words_are_said(
     assert capsys.readouterr().err == f"revisions: {words}\n"
 
 
+FORGED = "x{}revisions: removed /fsx/models/m/r, 5 files"
+
+
+@pytest.mark.parametrize(
+    "mark", ["\n", "\r", "\x1b[2K\r", "\x85", "\u2028", "\u202e", "y" * 100_000], ids=lambda one: ascii(one[:9])
+)
+@pytest.mark.parametrize("where", ["message", "file", "crash", "condition", "kubectl", "done"])
+def test_what_a_pod_or_the_cluster_says_begins_no_line_and_is_not_long(there: Kubectl, capsys, mark, where) -> None:
+    text = FORGED.format(mark)
+    there.answer(JOB, ended("Failed", message=text if where == "condition" else "BackoffLimitExceeded"))
+    told = {"message": said(text), "file": said("is damaged", text), "crash": text, "done": said(text)}
+    if where in told:
+        there.answer(PODS, {"items": [pod_that_ended(0 if where == "done" else 4, told[where])]})
+    elif where == "condition":
+        there.answer(PODS, {"items": []})
+    else:
+        there.answer(CREATE, "", code=1, err=text)
+    remove("--yes")
+
+    captured = capsys.readouterr()
+    for line in [*captured.out.split("\n"), *captured.err.split("\n")]:
+        assert line.isprintable()
+        assert len(line) <= 4096
+        assert not line.startswith("revisions: removed")
+
+
 def test_a_job_that_ended_without_a_result_is_3_and_says_where_to_look(there: Kubectl, capsys) -> None:
     there.answer(JOB, ended("Failed", reason="DeadlineExceeded", message="was active too long"))
     there.answer(PODS, {"items": [{"status": {"containerStatuses": [{"state": {"waiting": {}}}]}}]})

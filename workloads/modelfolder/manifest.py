@@ -12,6 +12,7 @@ from typing import Any, Literal
 from modelfolder import names
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
+from podkit.lines import name, value
 
 SCHEMA = "faststart.dev/manifest/v1"
 PATH = names.STATE + b"/manifest.json"
@@ -179,9 +180,11 @@ def _require_schema(document: Any) -> None:
     schema = document["schema"]
     known = re.fullmatch(r"faststart\.dev/manifest/v(\d+)", schema)
     if not known:
-        raise ValueError(f"schema is {schema!r}")
+        raise ValueError(f"schema is {value(schema)}")
     if int(known[1]) != 1:
-        raise ValueError(f"schema {schema} is not {SCHEMA}, which this program reads: use the program that fits it")
+        raise ValueError(
+            f"schema {name(schema)} is not {SCHEMA}, which this program reads: use the program that fits it"
+        )
 
 
 def _require_consistent(document: dict[str, Any], found: Manifest) -> None:
@@ -195,15 +198,15 @@ def _require_consistent(document: dict[str, Any], found: Manifest) -> None:
 
 
 def _text(document: dict[str, Any], key: str) -> str:
-    value = document[key]
-    if not isinstance(value, str):
+    found = document[key]
+    if not isinstance(found, str):
         raise TypeError(f"{key} is not text")
-    value.encode()  # JSON may hold halves of characters, which nothing can write
-    return value
+    found.encode()  # JSON may hold halves of characters, which nothing can write
+    return found
 
 
-def _content(value: object) -> bytes:
-    path = names.from_json(value)
+def _content(found: object) -> bytes:
+    path = names.from_json(found)
     if not names.is_content(path):
         raise ValueError(f"{show(path)!r} is no path inside a model folder")
     return path
@@ -212,12 +215,12 @@ def _content(value: object) -> bytes:
 def _file(item: dict[str, Any]) -> ManifestFile:
     path, size = _content(item["path"]), item["size"]
     if type(size) is not int or size < 0:
-        raise ValueError(f"the size of {show(path)} is {size!r}")
+        raise ValueError(f"the size of {show(path)} is {value(size)}")
     block_bytes, blocks = item["block_bytes"], item["blocks"]
     if blocks is None:
         return ManifestFile(path, size)
     if type(block_bytes) is not int or block_bytes <= 0 or block_bytes % BLOCK_UNIT:
-        raise ValueError(f"the block_bytes of {show(path)} is {block_bytes!r}")
+        raise ValueError(f"the block_bytes of {show(path)} is {value(block_bytes)}")
     hashes = tuple(bytes.fromhex(block) for block in blocks)
     if any(len(block) != hashlib.sha256().digest_size for block in hashes):
         raise ValueError(f"a block hash of {show(path)} is no SHA-256")

@@ -6,6 +6,8 @@ import base64
 import binascii
 from collections.abc import Iterable
 
+from podkit import lines
+
 STATE = b".faststart"
 """The folder at the top of a source or destination that is ours and never content."""
 
@@ -39,7 +41,7 @@ def from_json(value: object) -> bytes:
             except binascii.Error as error:
                 raise ValueError(f"b64 cannot be decoded: {error}") from error
         case _:
-            raise ValueError(f"a path is text or b64, not {value!r}")
+            raise ValueError(f"a path is text or b64, not {lines.value(value)}")
 
 
 def is_content(path: bytes) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelfolder.source import SourceFile, open_regular
-from podkit import display
+from podkit import lines
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -107,7 +107,8 @@ def read_tensors(file: SourceFile, patience: Patience) -> Tensors:
                 raise _damaged(file, f"is badly written: its header has no dtype, shape and offsets of {show(name)}")
         bits = _BITS.get(dtype)
         if number >= _MAX_NUMBER or (bits is not None and number * bits != (end - start) * 8):
-            message = f"{show(name)} is {dtype} of shape {shape}, its data_offsets give it {end - start} bytes"
+            what = f"{show(name)} is {show(dtype)} of shape {lines.value(shape)}"
+            message = f"{what}, its data_offsets give it {end - start} bytes"
             raise _damaged(file, f"is badly written or has a changed header: {message}")
         spans.append((start, end, name))
         dtypes.add(dtype)
@@ -122,8 +123,8 @@ def read_tensors(file: SourceFile, patience: Patience) -> Tensors:
 
 
 def show(text: str) -> str:
-    """Return a text from JSON, which may hold halves of characters, as one printable line."""
-    return display.show(text.encode("utf-8", "backslashreplace"))
+    """Return a text from JSON, which may hold halves of characters, as printable text of at most 200 bytes."""
+    return lines.name(text)
 
 
 def _are_sizes(numbers: list[object]) -> bool:

@@ -1,4 +1,8 @@
-"""Lines for people on standard output and error, SIGTERM, and the termination message."""
+"""Lines for people on standard output and error, SIGTERM, and the termination message.
+
+All that a program tells goes through `Console.line`: nothing of a folder, a manifest, a hub or a bucket reaches a
+terminal as it is.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,30 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
 from typing import TextIO
 
-from podkit import display, early
+from podkit import early, lines
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
 
 class Console:
-    """Lines on standard output, and lines with the program's name on standard error; each goes through `display.line`.
+    """Lines on standard output, and lines with the program's name on standard error.
 
     On a terminal a bar can stay below those on standard error.
+
+    Args:
+        program: its name.
+        secrets: texts that stand in no line, whatever it is about.
     """
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, secrets: Collection[str] = ()) -> None:
         self._program = program
+        self._secrets = secrets
         self._drawn = ""
         self._failed: OSError | None = None
 
@@ -33,13 +43,37 @@ class Console:
         """Return what draws the bar; None where there is no terminal."""
         return self._draw if sys.stderr and sys.stderr.isatty() else None
 
-    def say(self, line: str) -> None:
-        """Write a line to standard error; what becomes of it changes no exit code."""
-        write(sys.stderr, f"{self._wipe()}{self._program}: {display.line(line)}\n")
+    def line(self, text: str) -> str:
+        """Return a text as one printable line, without secrets, of at most 4 KiB."""
+        return lines.line(text, self._secrets)
 
-    def print(self, line: str) -> None:
+    def say(self, text: str) -> None:
+        """Write a line to standard error; what becomes of it changes no exit code."""
+        write(sys.stderr, f"{self._wipe()}{self.line(f'{self._program}: {text}')}\n")
+
+    def print(self, text: str) -> None:
         """Write a line of the result to standard output."""
-        self._failed = self._failed or write(sys.stdout, f"{display.line(line)}\n")
+        self._failed = self._failed or write(sys.stdout, f"{self.line(text)}\n")
+
+    @contextlib.contextmanager
+    def crashing(self) -> Iterator[None]:
+        """Let the traceback of a crash while the block runs, in any thread, be told as lines are.
+
+        Libraries put addresses into their exceptions, and strangers' names.
+        """
+        before, threading.excepthook = threading.excepthook, lambda crash: self._crashed(*crash[:3])
+        try:
+            yield
+        except Exception:
+            sys.excepthook = self._crashed
+            raise
+        finally:
+            threading.excepthook = before
+
+    def _crashed(self, kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+        text = "".join(traceback.format_exception(kind, error, where)).splitlines()
+        write(sys.stderr, self._wipe())
+        lines.tell_many(text, lambda one: write(sys.stderr, f"{self.line(one)}\n"), "lines")
 
     def require_printed(self) -> None:
         """Hold that standard output took every line.
@@ -56,7 +90,7 @@ class Console:
     def _draw(self, text: str) -> None:
         wiped = self._wipe()
         with contextlib.suppress(OSError, ValueError):  # the terminal was closed
-            self._drawn = display.line(text)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+            self._drawn = self.line(text)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
         write(sys.stderr, f"{wiped}{self._drawn}")
 
     def _wipe(self) -> str:
@@ -88,12 +122,6 @@ def write(stream: TextIO | None, text: str) -> OSError | None:
             os.close(null)
         return error
     return None
-
-
-def crashed(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """Show a defect of the program as Python does (sys.excepthook), and each line as all others."""
-    for line in "".join(traceback.format_exception(kind, error, trace)).splitlines():
-        write(sys.stderr, f"  {display.line(line)}\n")
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from podkit import lines
 from podkit.console import Console, stopping_on_sigterm, write_termination
 from podkit.errors import Exit, FaststartError
-from podkit.masks import learn_surroundings
 from podkit.options import common
 from podkit.patience import Patience
 from podkit.report import Report
@@ -70,10 +70,10 @@ class Program(Generic[A, R]):
         Returns:
             The exit code (contracts.md, "Exit codes").
         """
-        learn_surroundings(os.environ, arguments)
-        console = Console(self.name)
+        console = Console(self.name, lines.secrets_of(os.environ, arguments))
         around = Surroundings(Patience(sleep), console.say, console.print, console.bar, proc, sysfs)
         report = self.report()
+        report.tell = console.line
         log, around.patience.stall_seconds = common(arguments)
         asked: A | None = None
 
@@ -92,7 +92,7 @@ class Program(Generic[A, R]):
                 thread.join(_LAST_SECONDS)
             end(error.code)
 
-        with stopping_on_sigterm(around.patience):
+        with console.crashing(), stopping_on_sigterm(around.patience):
             try:
                 asked = self.parse(arguments)
                 with watching(around.patience, leave):

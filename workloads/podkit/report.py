@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from podkit.display import line, show
+from podkit import lines
+from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
 TERMINATION_MAX_BYTES = 4096
@@ -23,6 +24,7 @@ class Report:
         message: the same in words.
         file: the file or folder that an error is about.
         offset: the byte of the file that it is about.
+        tell: makes of a text what may be printed; the program's own one knows what no line may hold.
         record: writes report.json where that has a place by now.
         retries: how often something was done again because it had failed.
         phases: seconds that each part of the run took.
@@ -33,6 +35,7 @@ class Report:
         self.message = ""
         self.file: bytes | None = None
         self.offset: int | None = None
+        self.tell: Callable[[str], str] = lines.line
         self.record: Callable[[], None] = lambda: None
         self.retries = 0
         self.phases: dict[str, float] = {}
@@ -59,17 +62,21 @@ class Report:
         }
 
     def termination_message(self) -> bytes:
-        """Return the fields as JSON of at most 4 KiB; the longest texts lose their ends."""
-        fields = _printable(self.fields())
+        """Return the fields as JSON of at most 4 KiB; the longest texts lose their middles."""
+        fields = lines.told(self.fields(), self.tell)
         while len(data := _json(fields)) > TERMINATION_MAX_BYTES:
             longest = max(fields, key=lambda key: len(fields[key]) if isinstance(fields[key], str) else 0)
-            fields[longest] = fields[longest][: len(fields[longest]) // 2] + "..."
+            fields[longest] = lines.name(fields[longest], len(fields[longest].encode()) * 3 // 4)
         return data
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the content of report.json as it may be printed."""
+        return lines.told(self.document(), self.tell)
 
     def document(self) -> dict[str, Any]:
         """Return the content of report.json: the termination message's fields and more."""
         phases = {phase: round(seconds, 3) for phase, seconds in self.phases.items()}
-        return _printable(self.fields()) | {"offset": self.offset, "phases": phases}
+        return self.fields() | {"offset": self.offset, "phases": phases}
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -79,10 +86,6 @@ class Report:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + self._clock() - began
-
-
-def _printable(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: line(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _json(fields: dict[str, Any]) -> bytes:

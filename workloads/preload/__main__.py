@@ -6,8 +6,6 @@ from podkit import early
 
 early.end_on_sigterm("preload")
 
-from podkit.console import crashed  # noqa: E402 - what takes time comes after the handler
-from preload.program import main  # noqa: E402
+from preload.program import main  # noqa: E402 - what takes time comes after the handler
 
-sys.excepthook = crashed
 sys.exit(main(sys.argv[1:]))

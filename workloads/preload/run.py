@@ -15,8 +15,9 @@ from modelfolder import structure
 from modelfolder.manifest import canonical
 from modelfolder.source import Source, look
 from podkit import pool
-from podkit.display import show, size, some
+from podkit.display import show, size
 from podkit.errors import Exit, FaststartError, writing
+from podkit.lines import tell_many
 from podkit.patience import Patience
 from podkit.progress import PROGRESS_SECONDS, Progress, describe
 from podkit.surroundings import Surroundings
@@ -87,7 +88,7 @@ def _record_before(request: CopyRequest, around: Surroundings, report: CopyRepor
         if request.require_local_disk:
             localdisk.require(localdisk.disk_of(nearest_existing(root), around.proc, around.sysfs))
         with locked(root, 0, Patience(), lambda _: None) as destination:
-            destination.write_report(canonical(report.document()))
+            destination.write_report(canonical(report.recorded()))
     except (OSError, FaststartError) as error:
         around.say(f"report.json cannot be written: {error}")
 
@@ -97,10 +98,8 @@ def _task(request: CopyRequest, around: Surroundings, report: CopyReport) -> _Ta
     with report.phase("scan"):
         source = look(request.source, request.files, around.patience)
     report.source = source
-    for line in some([f"{show(path)}: is {kind}, skipped" for path, kind in source.skipped], "such names"):
-        around.say(line)
-    for note in source.notes:
-        around.say(note)
+    tell_many([f"{show(path)}: is {kind}, skipped" for path, kind in source.skipped], around.say, "skipped")
+    tell_many(source.notes, around.say, "notes")
     _require_asked_for(source, request)
     root = os.path.abspath(request.destination)
 
@@ -247,14 +246,18 @@ class _Task:
         doubts = {doubt.file.path for doubt in recheck.doubts(self.source, now.found, now.past)}
         jobs = [job for job in possible if job.file.path not in doubts]
         checks = [job for job in possible if job.file.path in doubts]
-        lines = [_plan_line("copy", _missing(job), job.file.path, "the rest" * job.resumed) for job in jobs]
-        lines += [_plan_line("check", job.file.size, job.file.path, "copied if it is not whole") for job in checks]
-        lines += [_plan_line("keep", record.size, path) for path, record in sorted(now.past.records.items())]
-        lines += [_plan_line("leave", file.size, file.path, file.reason) for file in self.source.left_out]
         removed = sorted(now.found.files.keys() - wanted)
-        lines += [_plan_line("remove", now.found.files[path].st_size, path) for path in removed]
-        for line in lines:
-            self.around.print(line)
+        for planned, what in (
+            ([_plan_line("copy", _missing(job), job.file.path, "the rest" * job.resumed) for job in jobs], "to copy"),
+            (
+                [_plan_line("check", one.file.size, one.file.path, "copied if it is not whole") for one in checks],
+                "to check",
+            ),
+            ([_plan_line("keep", record.size, path) for path, record in sorted(now.past.records.items())], "kept"),
+            ([_plan_line("leave", file.size, file.path, file.reason) for file in self.source.left_out], "left out"),
+            ([_plan_line("remove", now.found.files[path].st_size, path) for path in removed], "to remove"),
+        ):
+            tell_many(planned, self.around.print, what)
         left_out = sum(file.size for file in self.source.left_out)
         to_check = f"{len(checks)} to check, " if checks else ""
         return (
@@ -270,7 +273,7 @@ class _Task:
         def record() -> None:
             self.report.retries = self.around.patience.retries
             try:
-                destination.write_report(canonical(self.report.document()))
+                destination.write_report(canonical(self.report.recorded()))
             except OSError as error:
                 self.around.say(f"report.json cannot be written: {error}")
 

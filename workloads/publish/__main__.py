@@ -7,10 +7,8 @@ from podkit import early
 
 early.end_on_sigterm("publish")
 
-from podkit.console import crashed  # noqa: E402 - what takes time comes after the handler
-from publish.program import main  # noqa: E402
+from publish.program import main  # noqa: E402 - what takes time comes after the handler
 
-sys.excepthook = crashed
 code = main(sys.argv[1:])
 # At once: threads of the libraries may still wait for the network, and an ordinary end would wait for them.
 os._exit(code)

@@ -6,8 +6,9 @@ import os
 
 from modelfolder.manifest import Manifest
 from modelfolder.source import Source, look, read_manifest
-from podkit.display import size, some
+from podkit.display import size
 from podkit.errors import Exit, FaststartError
+from podkit.lines import tell_many
 from podkit.processor import processors
 from podkit.progress import Progress
 from podkit.surroundings import Surroundings
@@ -15,8 +16,6 @@ from publish.options import Check
 from publish.report import PublishReport, telling
 from publish.sealing import Hashing
 from publish.verdict import Finding, judge
-
-_MOST = 200  # findings that are printed; the worst come first
 
 
 def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
@@ -51,9 +50,8 @@ def check(asked: Check, around: Surroundings, report: PublishReport) -> None:
     pickle = "is a Python pickle, or cannot be told from one: whoever wrote it can run code in the server"
     findings += (Finding(path, pickle, None) for path in verdict.pickles)
     findings.sort(key=lambda finding: finding.code is None)
-    lines = [f"{'warning' if finding.code is None else 'wrong':8}{finding}" for finding in findings[:_MOST]]
-    for line in some([*lines, *findings[_MOST:]], "findings", _MOST):
-        around.print(str(line))
+    told = [f"{'warning' if finding.code is None else 'wrong':8}{finding}" for finding in findings]
+    tell_many(told, around.print, "findings")
     seal = f"sealed, {manifest.digest}" if manifest else "not sealed"
     summary = verdict.summary
     if differs:

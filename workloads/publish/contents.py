@@ -269,7 +269,7 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
                 raise
             note(error.message)
         if unknown := contents.tensors[path].unknown:
-            types = ", ".join(map(show, sorted(unknown)))
+            types = ", ".join(map(show, sorted(unknown)[:3])) + (", ..." if len(unknown) > 3 else "")
             note(
                 f"has tensors of a type that safetensors 0.8 does not know, so that vLLM may not load it: {types}", None
             )

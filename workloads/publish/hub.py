@@ -18,9 +18,8 @@ import shutil
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from podkit import pool
+from podkit import lines, pool
 from podkit.errors import Exit, FaststartError, destination_error, writing
 from podkit.patience import DELAYS, Patience
 from podkit.threads import NoThreadError, is_refusal
@@ -158,7 +157,7 @@ class HubRemote:
             if size != file.size:
                 raise FaststartError(Exit.CHANGED, f"came with {size} bytes, {file.size} were listed", file.path)
             if file.sha256 is None and _blob_id(path, size) != file.version:
-                message = f"what {_host(self._endpoint)} sends is not the content that it listed"
+                message = f"what {lines.host(self._endpoint)} sends is not the content that it listed"
                 raise FaststartError(Exit.NETWORK, message, file.path)
         return path
 
@@ -206,9 +205,9 @@ class HubRemote:
         except errors.HfHubHTTPError:  # one of them is a ValueError, too
             raise
         except _NoHubError as error:
-            raise FaststartError(Exit.USAGE, f"{_host(self._endpoint)} {error}: {_CHECK}", about) from error
+            raise FaststartError(Exit.USAGE, f"{lines.host(self._endpoint)} {error}: {_CHECK}", about) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            message = f"{_host(self._endpoint)} gives no answer of a Hugging Face hub: {_one_line(error)}"
+            message = f"{lines.host(self._endpoint)} gives no answer of a Hugging Face hub: {_one_line(error)}"
             raise FaststartError(Exit.NETWORK, message, about) from error
         if not files:
             raise FaststartError(Exit.NO_MODEL, "the repository holds no file", about)
@@ -224,7 +223,7 @@ class HubRemote:
         except (*_known(), KeyError, TypeError, ValueError):
             return ""
         more = ", ..." if len(known) > _SHOWN else ""
-        return f"; there are {', '.join(known[:_SHOWN])}{more} and the commits" if known else ""
+        return f"; there are {', '.join(map(lines.name, known[:_SHOWN]))}{more} and the commits" if known else ""
 
     def _bring(self, file: RemoteFile, folder: str, progress: Callable[[int], None]) -> str:
         from huggingface_hub import constants, hf_hub_url
@@ -299,7 +298,7 @@ class HubRemote:
 
         if is_refusal(error):
             return NoThreadError()
-        host = _host(self._endpoint)
+        host = lines.host(self._endpoint)
         response: Any = getattr(error, "response", None)
         if isinstance(error, errors.OfflineModeIsEnabled):
             message = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and this needs the hub: unset it"
@@ -410,7 +409,7 @@ def _content(info: Any) -> tuple[str, list[RemoteFile]]:
         _NoHubError: the commit is missing, or each size or version.
     """
     if not _COMMIT.fullmatch(info.sha or ""):
-        raise _NoHubError(f"names no commit that the revision stands for, but {info.sha!r}")
+        raise _NoHubError(f"names no commit that the revision stands for, but {lines.value(info.sha)}")
     files = [_file(sibling) for sibling in info.siblings or ()]
     if files and all(file.hold for file in files):
         raise _NoHubError("tells no size or no version of any file")
@@ -468,17 +467,13 @@ def _one_line(told: object) -> str:
     """Return the first line of what is told, without the queries of addresses, which may be signed."""
     kind = f"{type(told).__name__}: " if isinstance(told, BaseException) else ""
     line = " ".join(str(told).split("\n", 1)[0].split())
-    return kind + re.sub(r"\?\S*", "?...", line)
+    return lines.name(kind + re.sub(r"\?\S*", "?...", line), lines.NAME_BYTES)
 
 
 def _host_of(error: Any, url: str) -> str:
     """Return the host that a failed request was for, that of an address where the error does not tell."""
     response = getattr(error, "response", None)
     try:
-        return _host(str((error.request if response is None else response).url))
+        return lines.host(str((error.request if response is None else response).url))
     except (AttributeError, RuntimeError):
-        return _host(url)
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
+        return lines.host(url)

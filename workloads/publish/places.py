@@ -15,6 +15,7 @@ from modelfolder.source import Source, look
 from podkit import pool
 from podkit.display import size
 from podkit.errors import Exit, FaststartError, writing
+from podkit.lines import tell_many
 from podkit.progress import Progress
 from podkit.surroundings import Surroundings
 from preload import localdisk
@@ -106,8 +107,7 @@ class RemotePlace:
         """Fetch what is not there yet; the largest files first, so that none is left at the end."""
         listing, options, around = self._listing, self._options, self._around
         wanted, chosen = choose(listing, options.files, self._read)
-        for note in chosen.notes:
-            around.say(note)
+        tell_many(chosen.notes, around.say, "notes")
         require_names_fit(wanted, options.staging)
         unfinished.require_finished(wanted, {file.path for file in listing.files})
         # In a thread, so that SIGTERM is noticed while the network hangs.

@@ -11,8 +11,9 @@ from modelfolder import names
 from modelfolder.manifest import Manifest, canonical, digest
 from modelfolder.source import Source, SourceFile, look, open_regular, read_manifest
 from podkit import pool
-from podkit.display import show, size, some
+from podkit.display import show, size
 from podkit.errors import Exit, FaststartError, writing
+from podkit.lines import NAME_BYTES, name, tell_many
 from podkit.patience import Patience
 from podkit.processor import processors
 from podkit.progress import PROGRESS_SECONDS, Progress
@@ -130,8 +131,10 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
         FaststartError: 8, it was sealed from another address or in another way; 4, it is damaged; 143, SIGTERM.
     """
     about, moved = os.fsencode(options.destination), ""
+    origin = name(sealed.source or "", NAME_BYTES)
     if sealed.chosen is not None and sealed.chosen != options.files:
-        message = f"was sealed with --files {' '.join(sealed.chosen)}, asked for is {' '.join(options.files)}"
+        sealed_with = name(" ".join(sealed.chosen), NAME_BYTES)
+        message = f"was sealed with --files {sealed_with}, asked for is {' '.join(options.files)}"
         raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
     try:
         found = place.look()
@@ -141,11 +144,11 @@ def _recognise(sealed: Manifest, place: Place, options: Options, around: Surroun
         around.say(f"the source cannot be looked at, and what is sealed stands without it: {error.message}")
     else:
         if found != sealed.source_digest:
-            message = f"was sealed from {sealed.source} as it was then, which is not what {place.asked} is now"
+            message = f"was sealed from {origin} as it was then, which is not what {place.asked} is now"
             # A branch moves, a prefix is filled anew: neither may keep what is sealed from being served (again).
             if not place.moved or not _same_address(sealed.source, place.asked):
                 raise FaststartError(Exit.CHANGED, f"{message}: publish it under another revision", about)
-            moved = f"{place.moved}; what is sealed stands: {sealed.source}"
+            moved = f"{place.moved}; what is sealed stands: {origin}"
             around.say(moved)
     source = look(about, ["all"], around.patience)
     report.total_bytes = report.resumed_bytes = source.total_bytes
@@ -223,8 +226,7 @@ def _hashed(
 
 
 def _require_good(source: Source, verdict: Verdict, options: Options, around: Surroundings) -> None:
-    for line in some([f"{show(path)}: is {kind}, skipped" for path, kind in source.skipped], "such names"):
-        around.say(line)
+    tell_many([f"{show(path)}: is {kind}, skipped" for path, kind in source.skipped], around.say, "skipped")
     for file in source.files:
         try:
             file.path.decode()
@@ -232,8 +234,7 @@ def _require_good(source: Source, verdict: Verdict, options: Options, around: Su
             message = "the name is no UTF-8: rename it in the source, or leave it out with --files"
             raise FaststartError(Exit.DAMAGED, message, file.path) from error
     bad = [finding for finding in verdict.findings if finding.code is not None]
-    for finding in some(verdict.findings, "findings"):
-        around.say(str(finding))
+    tell_many(verdict.findings, around.say, "findings")
     if bad:
         first = bad[0]
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from modelfolder import names
-from podkit import pool
+from podkit import lines, pool
 from podkit.errors import Exit, FaststartError, destination_error
 from podkit.patience import Patience
 from podkit.threads import NoThreadError, is_refusal, possible
@@ -348,6 +348,7 @@ class S3Remote:
         status, code, said = _status(error), _code(error), _said(error)
         own = self._client.meta.region_name
         region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region") or answer.get("Region")
+        region = region and lines.name(region)
         if status >= 500 or status == 429 or code in ("RequestTimeout", "SlowDown"):
             message = f"S3 answered with an error {metadata.get('RetryAttempts', 0) + 1} times, the last was {said}"
             return FaststartError(Exit.NETWORK, message, file)
@@ -464,7 +465,7 @@ def _status(error: Any) -> int:
 
 
 def _said(error: Any) -> str:
-    return f"{_code(error)}: {error.response.get('Error', {}).get('Message', '')}"
+    return lines.name(f"{_code(error)}: {error.response.get('Error', {}).get('Message', '')}", lines.NAME_BYTES)
 
 
 def _changed(said: object, path: bytes) -> FaststartError:
@@ -481,7 +482,9 @@ def _unusable(error: Exception, file: bytes) -> FaststartError:
 
 
 def _archived(storage_class: str) -> str:
-    return f"lies in the archive {storage_class}: restore it first, or copy it to the storage class STANDARD"
+    return (
+        f"lies in the archive {lines.name(storage_class)}: restore it first, or copy it to the storage class STANDARD"
+    )
 
 
 def _no_credentials(error: object, file: bytes) -> FaststartError:

@@ -70,6 +70,8 @@ _GPT_OSS_VOCABULARY = b"o200k_base.tiktoken"
 
 _LICENCE = re.compile(r"license:\s*([^\s#].*?)\s*(#.*)?")
 
+_SHOWN = 8  # types of tensors in one line; real models have four at the most
+
 _Found = tuple[Effect, Finding]
 
 
@@ -465,7 +467,8 @@ def _summary(found: Collection[_Found], contents: Contents, weights: Weights | N
     kind = "safetensors file" if weights.format == "mistral" else f"{weights.format} file"
     where = " of Mistral's format" if weights.format == "mistral" else ""
     size = _size(weights.tensor_bytes or sum(contents.files[path].size for path in weights.files))
-    parts = [f"{number} {kind}{'s' if number > 1 else ''}{where}", f"{size} {'+'.join(weights.dtypes)}".strip()]
+    dtypes = "+".join(weights.dtypes[:_SHOWN]) + ("+..." if len(weights.dtypes) > _SHOWN else "")
+    parts = [f"{number} {kind}{'s' if number > 1 else ''}{where}", f"{size} {dtypes}".strip()]
     return f"vLLM would load {', '.join([*parts, *filter(None, [architecture])])}"
 
 
