@@ -42,10 +42,8 @@ _AT = re.compile(r"@|%(?:25)*40")
 _PUNCTUATION = ".,:;!?)]}>'\"`"
 _FAR = 200  # characters: how far from a broken address its @ may be
 
-_PAIR = re.compile(
-    r"(?<![\w.-])(?P<name>[\w.-]+)(?P<sep>%(?:25)*3d|=['\"]?|['\"]\s*:\s*['\"])(?P<value>(?:(?!&|%(?:25)*26)[^\s'\"])+)",
-    re.IGNORECASE,
-)
+_NAMED = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?:%(?:25)*3d|=['\"]?|['\"]\s*:\s*['\"])(?=[^\s'\"&])", re.IGNORECASE)
+_VALUE_END = re.compile(r"[\s'\"&]|%(?:25)*26|$")
 _ENCODED = re.compile(r"^(?:25)*(?:26|3f|23|3b|2c)", re.IGNORECASE)
 _SECRET_NAME = re.compile(
     r"(?:.*[_.-])?(?:sig|auth|jwt|pwd|pass|key|policy)|"
@@ -59,6 +57,9 @@ _SHAPES = re.compile(
 )
 """Tokens of Hugging Face (hf_ and 34 letters), JSON Web Tokens (RFC 7519), and what follows Bearer (RFC 6750) and Basic
 (RFC 7617)."""
+
+_PORT = re.compile(r"""(?i:(?<=\bport: ['"])|(?<=\bport ['"])|(?<=integer value as ['"]))(?![0-9]*['"])[^'"]+""")
+"""What stands where a port should: a password, if its host is behind an @ that was taken for a part of the path."""
 
 _VARIABLES = (
     "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN",
@@ -137,12 +138,14 @@ def mask(text: str, known: Collection[str] = ()) -> str:
     text = _printable(text)
     if known:
         text = _anywhere(frozenset(known)).sub(HIDDEN, text)
-    shown, done = [], 0
-    for start, end in _credentials(text):
-        shown += [text[done:start], HIDDEN]
-        done = end
-    text = _SHAPES.sub(HIDDEN, "".join([*shown, text[done:]]))
-    return _PAIR.sub(lambda found: f"{found['name']}{found['sep']}{HIDDEN}" if _is_secret(found) else found[0], text)
+    text = _hidden(text, _credentials(text))
+    text = _PORT.sub(HIDDEN, _SHAPES.sub(HIDDEN, text))
+    return _hidden(text, _named(text))
+
+
+def holds_secret(text: str) -> bool:
+    """Say whether a text has something that `mask` hides."""
+    return mask(text) != _printable(text)
 
 
 def host(address: str) -> str:
@@ -168,7 +171,7 @@ def secrets_of(environment: Mapping[str, str], arguments: Iterable[str] = ()) ->
             parts = re.split("[/?#@:]", text[start:end])
             found += [text[start:end], text[start:end].partition(":")[2], *parts]
         if "://" in text:
-            found += [pair["value"] for pair in _PAIR.finditer(text) if _is_secret(pair)]
+            found += [text[start:end] for start, end in _named(text)]
     return frozenset(form for one in found for form in (one, unquote(one)) if len(form) >= _LEAST)
 
 
@@ -219,8 +222,22 @@ def _credentials(text: str) -> Iterator[tuple[int, int]]:
         yield start, done
 
 
-def _is_secret(pair: re.Match[str]) -> bool:
-    return bool(_SECRET_NAME.fullmatch(_ENCODED.sub("", pair["name"])))
+def _named(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where in a text values begin and end whose names are those of secrets."""
+    done = 0
+    for found in _NAMED.finditer(text):
+        if found.end() >= done and _SECRET_NAME.fullmatch(_ENCODED.sub("", found["name"])):
+            end = _VALUE_END.search(text, found.end())
+            done = end.start() if end else len(text)
+            yield found.end(), done
+
+
+def _hidden(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    shown, done = [], 0
+    for start, end in spans:
+        shown += [text[done:start], HIDDEN]
+        done = end
+    return "".join([*shown, text[done:]])
 
 
 def _printable(text: str) -> str:

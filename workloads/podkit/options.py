@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from podkit import lines
 from podkit.console import write
 from podkit.errors import Exit, FaststartError
 from podkit.patience import STALL_SECONDS
@@ -72,6 +73,21 @@ def common(arguments: Sequence[str]) -> Common:
         return Common(found.termination_log, STALL_SECONDS if found.stall is None else some_seconds(found.stall))
     except argparse.ArgumentTypeError:
         return Common(found.termination_log)
+
+
+def require_no_secrets(arguments: Sequence[str]) -> None:
+    """Hold that no argument has a password or a token in it: the list of processes shows it, and so may a manifest.
+
+    Raises:
+        FaststartError: 2, one has.
+    """
+    for argument in filter(lines.holds_secret, arguments):
+        message = (
+            f"what looks like a password or a token stands in {lines.line(argument, most=lines.NAME_BYTES)}: give the"
+            " address without it; a token of the hub comes from --token-file, keys for S3 from AWS_PROFILE or the pod's"
+            " identity"
+        )
+        raise FaststartError(Exit.USAGE, message)
 
 
 def natural(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from podkit import lines
 from podkit.console import Console, stopping_on_sigterm, write_termination
 from podkit.errors import Exit, FaststartError
-from podkit.options import common
+from podkit.options import common, require_no_secrets
 from podkit.patience import Patience
 from podkit.report import Report
 from podkit.stall import watching
@@ -94,6 +94,7 @@ class Program(Generic[A, R]):
 
         with console.crashing(), stopping_on_sigterm(around.patience):
             try:
+                require_no_secrets(arguments)
                 asked = self.parse(arguments)
                 with watching(around.patience, leave):
                     self.work(asked, around, report)

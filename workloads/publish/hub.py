@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -37,7 +38,7 @@ MAX_PAUSE = 300.0
 
 _NAME = "(?![^@]*(?:--|[.][.]))[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _ADDRESS = re.compile(rf"hf://((?:{_NAME}/)?{_NAME}(?<![.]git))(?:@(\S+))?")
-_ENDPOINT = re.compile("https?://[^/@\\s]+(/[^@\\s]*)?")
+_ENDPOINT = re.compile(r"https?://[^/@?#\\\s]+(/[^@?#\\\s]*)?")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _TOKEN = re.compile(b"[!-~]+")
 _RATE_LIMIT = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*([0-9]+)")
@@ -102,8 +103,9 @@ def open_hub(address: str, token_file: str | None, patience: Patience) -> HubRem
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL + 1)
     constants.HF_HUB_DISABLE_TELEMETRY = True
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    if not _ENDPOINT.fullmatch(endpoint):
-        raise FaststartError(Exit.USAGE, "HF_ENDPOINT is no http:// or https:// address without a user name")
+    if not _ENDPOINT.fullmatch(endpoint) or lines.holds_secret(endpoint):
+        message = "HF_ENDPOINT is no http:// or https:// address, or has a user name, a password or a query in it"
+        raise FaststartError(Exit.USAGE, f"{message}: https://HOST is one; a token comes from --token-file or HF_TOKEN")
     return HubRemote(endpoint, repository, revision, token_file, patience)
 
 
@@ -306,6 +308,9 @@ class HubRemote:
         if response is None:
             if isinstance(error, OSError) and error.errno is not None:
                 return destination_error(error, about)
+            if not isinstance(error, OSError) and (isinstance(error, ValueError) or "URL" in type(error).__name__):
+                message = f"{host}, or a proxy, leads to what is no address: {_one_line(error)}"
+                return failure(Exit.USAGE, f"{message}; {_CHECK}")
             return failure(Exit.NETWORK, f"asking {_host_of(error, self._endpoint)} failed: {_one_line(error)}")
         sent = "authorization" in response.request.headers
         said = _said(response)
@@ -395,11 +400,15 @@ def _download(url: str, headers: dict[str, str], part: Any, file: RemoteFile) ->
 def _known() -> tuple[type[BaseException], ...]:
     """Return what huggingface_hub raises: the base classes are those of requests, httpx or httpx2, by its version.
 
-    A RuntimeError comes from hf_xet, and from a connection that another thread has closed.
+    A RuntimeError comes from hf_xet, and from a connection that another thread has closed; a ValueError, or what these
+    libraries call InvalidURL, from an address that is none: a proxy's, or one to which the hub redirects.
     """
     from huggingface_hub.errors import HfHubHTTPError
 
-    return (*HfHubHTTPError.__bases__, OSError, RuntimeError)
+    bases = HfHubHTTPError.__bases__
+    libraries = {sys.modules[base.__module__.partition(".")[0]] for base in bases}
+    no_addresses = [getattr(library, "InvalidURL", ValueError) for library in libraries]
+    return (*bases, *no_addresses, OSError, RuntimeError, ValueError)
 
 
 def _content(info: Any) -> tuple[str, list[RemoteFile]]:

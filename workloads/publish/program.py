@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import warnings
+from collections.abc import Iterator
 
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
@@ -26,24 +27,30 @@ requests, so these are for what is away for longer."""
 
 
 def _work(asked: Options | Check | Removal, around: Surroundings, report: PublishReport) -> None:
-    _silence_libraries()
     before = os.umask(0o022)  # servers read as another user
     try:
-        if isinstance(asked, Check):
-            check(asked, around, report)
-        elif isinstance(asked, Removal):
-            remove(asked, around, report)
-        else:
-            _try(asked, around, report)
+        with _quiet_libraries():
+            if isinstance(asked, Check):
+                check(asked, around, report)
+            elif isinstance(asked, Removal):
+                remove(asked, around, report)
+            else:
+                _try(asked, around, report)
     finally:
         os.umask(before)
 
 
-def _silence_libraries() -> None:
-    """Let no library write lines of its own: they hold addresses, and what strangers wrote, as it is."""
-    warnings.simplefilter("ignore")
-    logging.getLogger().addHandler(logging.NullHandler())
-    logging.lastResort = None
+@contextlib.contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Let nothing of what libraries log or warn of reach standard error, where nobody bounds it: addresses, names."""
+    root, nobody = logging.getLogger(), logging.NullHandler()
+    root.addHandler(nobody)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(nobody)
 
 
 def _try(asked: Options, around: Surroundings, report: PublishReport) -> None:

@@ -243,6 +243,12 @@ class S3Remote:
 
             session = self._new_session()
             self._client = boto3.session.Session(botocore_session=session).client("s3", config=self._config())
+            if lines.holds_secret(self._client.meta.endpoint_url):
+                message = (
+                    "the endpoint of S3, AWS_ENDPOINT_URL or endpoint_url of the profile, has a user name, a password "
+                    "or a token in it: https://HOST is one; keys come from the profile or the pod's identity"
+                )
+                raise FaststartError(Exit.USAGE, message, self._address.encode())
         return self._client
 
     def _new_session(self) -> Any:

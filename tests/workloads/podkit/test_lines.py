@@ -152,6 +152,11 @@ DRESSES = {
     "JSON": '{{"access_token": "{}"}}',
     "a header": "{{'authorization': 'Bearer {}'}}",
     "a header of bytes": "Illegal header value b'Bearer {}'",
+    "a port that is none": "Port could not be cast to integer value as '{}'",
+    "another port that is none": "nonnumeric port: '{}'",
+    "an invalid port": "Invalid port: '{}'",
+    "behind another name": "--x=https://host/x?token={}",
+    "behind many names": "a=b=c=d=token={}",
     "a password by its name": "db_password={} is wrong",
 }
 
