@@ -50,6 +50,7 @@ _SECRET_NAME = re.compile(
     r".*(?:token|signature|secret|password|passwd|passphrase|credentials?|apikey|accesskey|accesskeyid|authorization)",
     re.IGNORECASE,
 )
+_COMMON = ("key", "pass", "policy")  # names of folders, too, as key=value, which is how tables are laid out in S3
 _SHAPES = re.compile(
     r"(?<![a-z0-9])(?:(?:hf|api_org)_[a-z0-9]{30,}|hf_oauth_[\w.-]{20,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)|"
     r"(?<=bearer )[\w.~+/=-]{6,}|(?<=basic )[\w+/=]{12,}",
@@ -226,7 +227,10 @@ def _named(text: str) -> Iterator[tuple[int, int]]:
     """Yield where in a text values begin and end whose names are those of secrets."""
     done = 0
     for found in _NAMED.finditer(text):
-        if found.end() >= done and _SECRET_NAME.fullmatch(_ENCODED.sub("", found["name"])):
+        name_found, in_path = _ENCODED.sub("", found["name"]), text[max(0, found.start() - 1)] == "/"
+        if found.end() < done or (in_path and name_found.lower() in _COMMON):
+            continue
+        if _SECRET_NAME.fullmatch(name_found):
             end = _VALUE_END.search(text, found.end())
             done = end.start() if end else len(text)
             yield found.end(), done

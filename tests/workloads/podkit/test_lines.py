@@ -201,6 +201,7 @@ def test_the_host_of_an_address_stays():
         "the file with the token is empty: one word of Hugging Face's is expected, hf_...",
         "tokenizer=none, special_tokens_map.json",
         "sha256:" + "0" * 64,
+        "s3://bucket/key=7/llama",
         "model-00001-of-00002.safetensors",
     ],
 )
