@@ -419,6 +419,7 @@ def _named(
     return frozenset(found), fault if found < named else None
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _format(path: bytes) -> str | None:
     """Return the weight format that a file's name stands for, `training`, `foreign`, or None."""
     name = os.path.basename(path)

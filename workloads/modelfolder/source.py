@@ -406,6 +406,16 @@ class _Folder(NamedTuple):
     above: frozenset[tuple[int, int]]
     inside: Sequence[bytes] | None
 
+    def below(self, path: bytes, real: bytes, identity: tuple[int, int]) -> _Folder:
+        """Return a folder in this one.
+
+        Raises:
+            FaststartError: 4, it is this one, or one above.
+        """
+        if identity in self.above:
+            raise FaststartError(Exit.DAMAGED, "is a link to a folder that it lies in", path)
+        return _Folder(path, real, self.above | {identity}, None)
+
 
 @dataclass(frozen=True)
 class _Scan:
@@ -459,11 +469,21 @@ def _scan(bounds: _Bounds, patience: Patience) -> _Scan:
             inside = first
         below = []
         for name in inside:
-            path = os.path.join(folder.path, name)
+            path, real = os.path.join(folder.path, name), os.path.join(folder.real, name)
             if path == names.STATE:
                 continue
             try:
-                below += see(folder, name, path)
+                status = patience.read(path, functools.partial(os.lstat, real))
+                if stat.S_ISLNK(status.st_mode):
+                    real, status = _follow(real, path, bounds, patience)
+                if stat.S_ISREG(status.st_mode):
+                    listed = ManifestFile(path, status.st_size)
+                    files.append(SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed))
+                elif stat.S_ISDIR(status.st_mode):
+                    below.append(folder.below(path, real, _identity(status)))
+                    folders.append(path)
+                else:
+                    skipped.append((path, _KINDS.get(stat.S_IFMT(status.st_mode), "no file")))
             except FaststartError as error:
                 note(error, path)
         return below
@@ -473,23 +493,6 @@ def _scan(bounds: _Bounds, patience: Patience) -> _Scan:
         if not path or error.code == Exit.TERMINATED or (error.code == Exit.IO_ERROR and failures == _FAILURES):
             raise error
         broken.append(Broken(path, error, folder))
-
-    def see(folder: _Folder, name: bytes, path: bytes) -> list[_Folder]:
-        real = os.path.join(folder.real, name)
-        status = patience.read(path, functools.partial(os.lstat, real))
-        if stat.S_ISLNK(status.st_mode):
-            real, status = _follow(real, path, bounds, patience)
-        if stat.S_ISREG(status.st_mode):
-            listed = ManifestFile(path, status.st_size)
-            files.append(SourceFile(path, real, status.st_size, status.st_mtime_ns, status.st_mode, listed))
-        elif stat.S_ISDIR(status.st_mode):
-            if _identity(status) in folder.above:
-                raise FaststartError(Exit.DAMAGED, "is a link to a folder that it lies in", path)
-            folders.append(path)
-            return [_Folder(path, real, folder.above | {_identity(status)}, None)]
-        else:
-            skipped.append((path, _KINDS.get(stat.S_IFMT(status.st_mode), "no file")))
-        return []
 
     pool.crawl([_Folder(b"", bounds.top, frozenset([bounds.identity]), None)], visit, patience)
     found = {file.path: file for file in sorted(files, key=lambda file: file.path)}
