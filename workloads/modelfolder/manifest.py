@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelfolder import names
+from podkit import documents
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
 from podkit.lines import name, value
@@ -25,8 +26,11 @@ BLOCK_BYTES = 8 << 20
 
 MAX_BLOCKS = 16_384
 
-MAX_BYTES = 256 << 20
-"""A larger manifest is refused unread. 800 GB of weights have about 7 MB of block hashes."""
+MAX_BYTES = 64 << 20
+"""A larger manifest is refused unread. 800 GB of weights have about 7 MB of block hashes, 15,000 files 4 MB more."""
+
+_MAX_SIZE = 1 << 63
+"""Sizes of files are smaller (off_t)."""
 
 
 @dataclass(frozen=True)
@@ -155,18 +159,18 @@ def parse(data: bytes) -> Manifest:
         FaststartError: 4, it is no manifest, contradicts itself, or has a newer schema than this program knows.
     """
     try:
-        document = json.loads(data)
+        document = documents.parse_object(data)
         _require_schema(document)
         found = Manifest(
             origin="published",
             digest=digest(data),
             model=_text(document, "model"),
             revision=_text(document, "revision"),
-            files=tuple(_file(item) for item in document["files"]),
-            folders=tuple(_content(item) for item in document["folders"]),
+            files=tuple(_file(item) for item in _list(document["files"], "files")),
+            folders=tuple(_content(item) for item in _list(document["folders"], "folders")),
             source=_text(document, "source"),
-            source_digest=document.get("source_digest"),
-            chosen=tuple(document["chosen"]) if "chosen" in document else None,
+            source_digest=_text(document, "source_digest") if document.get("source_digest") is not None else None,
+            chosen=_texts(document["chosen"], "chosen") if "chosen" in document else None,
         )
         _require_consistent(document, found)
     except KeyError as error:
@@ -176,12 +180,12 @@ def parse(data: bytes) -> Manifest:
     return found
 
 
-def _require_schema(document: Any) -> None:
-    schema = document["schema"]
+def _require_schema(document: dict[str, Any]) -> None:
+    schema = _text(document, "schema")
     known = re.fullmatch(r"faststart\.dev/manifest/v(\d+)", schema)
     if not known:
         raise ValueError(f"schema is {value(schema)}")
-    if int(known[1]) != 1:
+    if known[1] != "1":
         raise ValueError(
             f"schema {name(schema)} is not {SCHEMA}, which this program reads: use the program that fits it"
         )
@@ -189,7 +193,7 @@ def _require_schema(document: Any) -> None:
 
 def _require_consistent(document: dict[str, Any], found: Manifest) -> None:
     paths = [file.path for file in found.files]
-    if document["total_bytes"] != found.total_bytes:
+    if type(document["total_bytes"]) is not int or document["total_bytes"] != found.total_bytes:
         raise ValueError("total_bytes is not the sum of the sizes")
     if len(set(paths)) < len(paths):
         raise ValueError("a path is listed twice")
@@ -198,11 +202,23 @@ def _require_consistent(document: dict[str, Any], found: Manifest) -> None:
 
 
 def _text(document: dict[str, Any], key: str) -> str:
-    found = document[key]
+    return _require_text(document[key], key)
+
+
+def _require_text(found: object, what: str) -> str:
     if not isinstance(found, str):
-        raise TypeError(f"{key} is not text")
-    found.encode()  # JSON may hold halves of characters, which nothing can write
+        raise TypeError(f"{what} is not text, but {documents.kind(found)}")
     return found
+
+
+def _list(found: object, what: str) -> list[Any]:
+    if not isinstance(found, list):
+        raise TypeError(f"{what} is not a list, but {documents.kind(found)}")
+    return found
+
+
+def _texts(found: object, what: str) -> tuple[str, ...]:
+    return tuple(_require_text(item, f"an item of {what}") for item in _list(found, what))
 
 
 def _content(found: object) -> bytes:
@@ -212,16 +228,18 @@ def _content(found: object) -> bytes:
     return path
 
 
-def _file(item: dict[str, Any]) -> ManifestFile:
+def _file(item: object) -> ManifestFile:
+    if not isinstance(item, dict):
+        raise TypeError(f"an item of files is not an object, but {documents.kind(item)}")
     path, size = _content(item["path"]), item["size"]
-    if type(size) is not int or size < 0:
+    if type(size) is not int or not 0 <= size < _MAX_SIZE:
         raise ValueError(f"the size of {show(path)} is {value(size)}")
     block_bytes, blocks = item["block_bytes"], item["blocks"]
     if blocks is None:
         return ManifestFile(path, size)
-    if type(block_bytes) is not int or block_bytes <= 0 or block_bytes % BLOCK_UNIT:
+    if type(block_bytes) is not int or not 0 < block_bytes < _MAX_SIZE or block_bytes % BLOCK_UNIT:
         raise ValueError(f"the block_bytes of {show(path)} is {value(block_bytes)}")
-    hashes = tuple(bytes.fromhex(block) for block in blocks)
+    hashes = tuple(map(bytes.fromhex, _texts(blocks, "blocks")))
     if any(len(block) != hashlib.sha256().digest_size for block in hashes):
         raise ValueError(f"a block hash of {show(path)} is no SHA-256")
     if len(hashes) != -(-size // block_bytes):

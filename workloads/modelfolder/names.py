@@ -6,13 +6,16 @@ import base64
 import binascii
 from collections.abc import Iterable
 
-from podkit import lines
+from podkit import documents
 
 STATE = b".faststart"
 """The folder at the top of a source or destination that is ours and never content."""
 
 LOST_FOUND = b"lost+found"
 """The folder that mkfs makes at the top of ext2 to ext4, for root alone (e2fsprogs: mklost+found(8))."""
+
+PATH_BYTES = 4095
+"""The most bytes of a path that Linux takes (PATH_MAX of linux/limits.h, without the final zero)."""
 
 WEIGHT_SUFFIXES = (b".safetensors", b".bin", b".pt", b".pth", b".gguf")
 """How weight files end; vLLM looks for these (model_executor/model_loader: default_loader.py, gguf_loader.py)."""
@@ -34,20 +37,20 @@ def from_json(value: object) -> bytes:
     """
     match value:
         case str():
-            return value.encode()
+            return value.encode()  # a half of a character is a ValueError, too
         case {"b64": str(text)}:
             try:
                 return base64.b64decode(text, validate=True)
             except binascii.Error as error:
                 raise ValueError(f"b64 cannot be decoded: {error}") from error
         case _:
-            raise ValueError(f"a path is text or b64, not {lines.value(value)}")
+            raise ValueError(f"a path is text or b64, not {documents.kind(value)}")
 
 
 def is_content(path: bytes) -> bool:
-    """Say whether a path is relative, in its simplest form, and not in our own folder."""
+    """Say whether a path is relative, in its simplest form, no longer than any can be, and not in our own folder."""
     parts = path.split(b"/")
-    return b"\0" not in path and parts[0] != STATE and not {b"", b".", b".."} & set(parts)
+    return b"\0" not in path and len(path) <= PATH_BYTES and parts[0] != STATE and not {b"", b".", b".."} & set(parts)
 
 
 def is_weight(path: bytes) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import math
+import sys
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from modelfolder.source import SourceFile, open_regular
-from podkit import lines
+from podkit import documents, lines
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -19,7 +23,14 @@ MAX_HEADER = 100_000_000
 _MAX_NUMBER = 1 << 64
 """The safetensors library counts in 64 bits, and refuses what does not fit."""
 
+_LARGE_HEADER = 1 << 20  # bytes
+
 _METADATA = "__metadata__"
+_MAX_DEPTH = 127  # of objects and lists in each other: serde_json 1.0 has a limit of 128 (src/de.rs: remaining_depth)
+_FIELDS = ("dtype", "shape", "data_offsets")
+
+_large = threading.Lock()
+"""Held while a large header is in memory, so that many threads do not have one each."""
 
 _BITS = {
     **dict.fromkeys(("F4",), 4),
@@ -55,30 +66,136 @@ class Tensors:
 
 
 def read_header(file: SourceFile, patience: Patience) -> dict[str, Any]:
-    """Return a file's header, of which no more is known than that the file has the size that it describes.
+    """Return a file's header; all that is known of it is that it is JSON that the library takes, and that its end fits.
+
+    Large headers are read one after the other, whatever the number of threads.
 
     Raises:
         FaststartError: 4, the file is cut, too long, or has no readable header; 7, 8, 9 not readable, gone, I/O
             error; 143 SIGTERM.
     """
 
-    def read() -> tuple[int, bytes]:
+    def read_length() -> int:
         with open_regular(file.real) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            return length, stream.read(length) if length <= min(file.size - 8, MAX_HEADER) else b""
+            return int.from_bytes(stream.read(8), "little")
 
-    length, text = patience.read(file.path, read)
+    def read() -> bytes:
+        with open_regular(file.real) as stream:
+            stream.seek(8)
+            return stream.read(length)
+
+    length = patience.read(file.path, read_length)
     if file.size < 8 or length > min(file.size - 8, MAX_HEADER):
         raise _damaged(file, f"is cut or no safetensors file: {file.size} bytes, a header of {length}")
+    with _large if length > _LARGE_HEADER else contextlib.nullcontext():
+        return _parse(file, patience.read(file.path, read))
+
+
+def _parse(file: SourceFile, text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text.decode())  # bytes might be UTF-16, too
-        end = max((tensor["data_offsets"][1] for name, tensor in header.items() if name != _METADATA), default=0)
-        described = 8 + length + end
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise _damaged(file, "is no safetensors file: its header cannot be read") from error
+        header = documents.parse_object(text, _finite, _finite)
+        if not _is_plain(header, text):
+            header = _strict(text)
+        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != _METADATA]
+        if not _are_sizes(ends):
+            raise ValueError("data_offsets in it are no sizes")  # noqa: TRY301
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise _damaged(file, f"is no safetensors file: its header cannot be read ({error})") from error
+    described = 8 + len(text) + max(ends, default=0)
     if described != file.size:
         raise _damaged(file, f"has {file.size} bytes, its header describes {described}: cut or badly written")
     return header
+
+
+def _is_plain(header: dict[str, Any], text: bytes) -> bool:
+    """Say whether surely each tensor has three fields, and no name is there twice; most headers are so."""
+    tensors = [tensor for name, tensor in header.items() if name != _METADATA]
+    if not all(isinstance(tensor, dict) and len(tensor) == len(_FIELDS) for tensor in tensors):
+        return False
+    names = len(header) + len(_FIELDS) * len(tensors) + _length(header.get(_METADATA))
+    return text.count(b":") == names  # one follows each name; one in a text makes them more, and costs time alone
+
+
+def _length(metadata: object) -> int:
+    return len(metadata) if isinstance(metadata, dict) else 0
+
+
+def _strict(text: bytes) -> dict[str, Any]:
+    """Return a header of which the library takes what is unusual, too.
+
+    Raises:
+        ValueError: it does not.
+    """
+    header = documents.parse_object(text, _finite, _finite, _Object)
+    header.require_once((_METADATA,))
+    for name, tensor in header.pairs or header.items():
+        if name != _METADATA:
+            _require_tensor(tensor)
+    return header
+
+
+class _Object(dict[str, Any]):
+    """An object of a header; of fields of one name it has the last, as the library has of tensors (0.8, tried).
+
+    Attributes:
+        pairs: all names and values, if a name is there twice.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]):
+        super().__init__(pairs)
+        self.pairs = pairs if len(self) < len(pairs) else []
+
+    def require_once(self, names: Sequence[str]) -> None:
+        """Hold that some names, which the library takes once alone, are not there twice.
+
+        Raises:
+            ValueError: one is.
+        """
+        there = [name for name, _ in self.pairs]
+        if twice := [name for name in names if there.count(name) > 1]:
+            raise ValueError(f"{twice[0]} is there twice in one object")
+
+
+def _require_tensor(tensor: object) -> None:
+    """Hold that the library takes an object as that of a tensor, as far as that does not depend on its values.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not isinstance(tensor, _Object):
+        raise ValueError(f"a tensor in it is {documents.kind(tensor)}")  # noqa: TRY004 - of a text, not of ours
+    tensor.require_once(_FIELDS)
+    for name in tensor.keys() - set(_FIELDS):
+        _require_json(tensor[name])
+
+
+def _require_json(value: object) -> None:
+    """Hold that serde_json takes a value of a field that nobody reads.
+
+    Raises:
+        ValueError: it is nested deeper, or holds a number that is larger, than serde_json takes.
+    """
+    waiting = [(value, 3)]
+    while waiting:
+        found, depth = waiting.pop()
+        match found:
+            case list() | dict():
+                if depth > _MAX_DEPTH:
+                    raise ValueError("it is nested too deep")
+                inside = found.values() if isinstance(found, dict) else found
+                waiting += ((one, depth + 1) for one in inside)
+            case int() if abs(found) > sys.float_info.max:
+                raise ValueError("it holds a number that is too large")
+            case _:
+                pass
+
+
+def _finite(text: str) -> float:
+    """Return a number with a point or an exponent that the library takes: NaN, Infinity and 1e999 it does not."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is no number there")
+    return number
 
 
 def read_tensors(file: SourceFile, patience: Patience) -> Tensors:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import fnmatch
 import functools
 import itertools
-import json
 import os
 import re
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from modelfolder import leftovers, names, numbered
+from podkit import documents
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
 
@@ -402,6 +403,21 @@ def _choose(
     return next(iter(sets.values()), None)
 
 
+def read_index(data: bytes) -> dict[str, Any]:
+    """Return a weight index, whose `weight_map` maps tensors to paths beside it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    index = documents.parse_object(data)
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict):
+        raise ValueError(f"weight_map is {documents.kind(shards)}")  # noqa: TRY004 - of a text, not of ours
+    if odd := [shard for shard in shards.values() if not isinstance(shard, str)]:
+        raise ValueError(f"weight_map names {documents.kind(odd[0])} as a file")
+    return index
+
+
 def _named(
     index: bytes, there: Collection[bytes], read: Callable[[bytes], bytes]
 ) -> tuple[frozenset[bytes], str | None]:
@@ -410,9 +426,12 @@ def _named(
     Its names are not trusted: one that leads elsewhere is just not there.
     """
     try:
-        shards = {shard.encode() for shard in json.loads(read(index).decode())["weight_map"].values()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return frozenset(), f"{show(index)} has no readable weight_map: all files of its format count as weights"
+        shards = {shard.encode() for shard in read_index(read(index))["weight_map"].values()}
+    except (ValueError, FaststartError) as error:
+        if isinstance(error, FaststartError) and error.code != Exit.DAMAGED:
+            raise
+        why = f"has no readable weight_map ({error}): all files of its format count as weights"
+        return frozenset(), f"{show(index)} {why}"
     named = {os.path.join(os.path.dirname(index), shard) for shard in shards}
     found = named.intersection(there)
     fault = f"{show(index)} names {len(named - found)} of {len(named)} weight files that are not there"

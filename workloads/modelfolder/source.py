@@ -22,6 +22,10 @@ from podkit.patience import Patience
 
 T = TypeVar("T")
 
+INDEX_BYTES = 64 << 20
+"""The most bytes of a weight index. 210,000 tensors, of 60 layers with 384 experts of three matrices in three tensors
+each, have one of 21 MB."""
+
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 _BATCH = 64  # names that one thread looks at in a row
 _FAILURES = 3  # places where a file system may fail, each after half a minute of tries, before the walk ends
@@ -125,6 +129,25 @@ def open_regular(real: bytes) -> BinaryIO:
     return stream
 
 
+def require_readable(path: bytes, size: int, most: int) -> None:
+    """Hold that a file that is read whole is no larger than any of its kind.
+
+    Args:
+        path: its path in the model folder.
+        size: its bytes.
+        most: the most bytes that such a file may have.
+
+    Raises:
+        FaststartError: 4, it has more.
+    """
+    if size > most:
+        message = (
+            f"has {size} bytes, and of such a file at most {most} are read: it is damaged, or made to fill the memory;"
+            " fetch it again, or leave it out with --files"
+        )
+        raise FaststartError(Exit.DAMAGED, message, path)
+
+
 def open_source(real: bytes, *, direct: bool) -> tuple[int, bool]:
     """Open a file of the source as `open_uncached` does, and else as `open_regular` does.
 
@@ -216,13 +239,19 @@ def _look(
     found: _Published | _Scan = _Published(bounds, published, patience) if published else _scan(bounds, patience)
     _require_model([*found.sizes, *found.broken], root)
 
-    def read(path: bytes) -> bytes:
-        def content() -> bytes:
-            with open_regular(found.file(path).real) as stream:
-                return stream.read()
+    def content(path: bytes) -> bytes:
+        file = found.file(path)
+        require_readable(path, file.size, INDEX_BYTES)
 
+        def read() -> bytes:
+            with open_regular(file.real) as stream:
+                return stream.read(file.size)
+
+        return patience.read(path, read)
+
+    def read(path: bytes) -> bytes:
         try:
-            return patience.read(path, content)
+            return content(path)
         except FaststartError as error:
             if error.code not in _UNREADABLE:
                 raise
@@ -298,7 +327,7 @@ def read_manifest(root: bytes, patience: Patience) -> Manifest | None:
                 if size > manifests.MAX_BYTES:
                     message = f"has {size} bytes, and no manifest has more than {manifests.MAX_BYTES}"
                     raise FaststartError(Exit.DAMAGED, message, manifests.PATH)
-                return file.read()
+                return file.read(size)
         except (FileNotFoundError, NotADirectoryError):
             return None
 

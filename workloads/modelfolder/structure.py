@@ -6,15 +6,14 @@ They find a file that was cut, left out or never downloaded. They cannot find wr
 from __future__ import annotations
 
 import functools
-import json
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from modelfolder import names, numbered, unfinished
 from modelfolder.safetensors import SUFFIX, read_header
-from modelfolder.selection import may_be_read, select
-from modelfolder.source import Source, SourceFile, open_regular
+from modelfolder.selection import may_be_read, read_index, select
+from modelfolder.source import INDEX_BYTES, Source, SourceFile, open_regular, require_readable
 from podkit import pool
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
@@ -24,7 +23,7 @@ LFS_START = b"version https://git-lfs.github.com/spec/v1\n"
 LFS_MAX_BYTES = 1024
 """A Git LFS pointer file is smaller than this (git-lfs, docs/spec.md)."""
 
-_INDEXES = (b".safetensors.index.json", b".bin.index.json")
+INDEX_SUFFIXES = (b".safetensors.index.json", b".bin.index.json")
 
 _LOOKED_FOR = {
     "safetensors": b"model.safetensors.index.json",
@@ -48,7 +47,7 @@ def check(source: Source, patience: Patience) -> None:
     unfinished.require_finished(files.keys(), there)
     weights = [file for file in source.files if names.is_weight(file.path)]
     pool.each(weights, lambda file: _check_content(file, patience), patience)
-    content = functools.cache(lambda path: read(files[path], patience))
+    content = functools.cache(lambda path: read(files[path], patience, INDEX_BYTES))
     for path in counting_indexes(files):
         index = parse_index(files[path], content(path))
         require_shards(files[path], index, there)
@@ -91,16 +90,17 @@ def require_no_pointer(file: SourceFile, start: bytes | memoryview) -> None:
         raise FaststartError(Exit.DAMAGED, POINTER, file.path)
 
 
-def read(file: SourceFile, patience: Patience) -> bytes:
+def read(file: SourceFile, patience: Patience, most: int) -> bytes:
     """Return the whole content of a file.
 
     Raises:
-        FaststartError: 7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
+        FaststartError: 4, it has more bytes than `most`; 7, 8, 9 not readable, gone, I/O error; 143 SIGTERM.
     """
+    require_readable(file.path, file.size, most)
 
     def content() -> bytes:
         with open_regular(file.real) as stream:
-            return stream.read()
+            return stream.read(file.size)
 
     return patience.read(file.path, content)
 
@@ -112,12 +112,9 @@ def parse_index(file: SourceFile, content: bytes) -> dict[str, Any]:
         FaststartError: 4, it is none.
     """
     try:
-        index: dict[str, Any] = json.loads(content.decode())  # bytes might be UTF-16, or begin with a byte order mark
-        for shard in index["weight_map"].values():
-            shard.encode()
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _damaged(file, "is no weight index: it has no readable weight_map") from error
-    return index
+        return read_index(content)
+    except ValueError as error:
+        raise _damaged(file, f"is no weight index ({error}): it has no readable weight_map") from error
 
 
 def require_shards(file: SourceFile, index: dict[str, Any], paths: set[bytes]) -> None:
@@ -192,7 +189,7 @@ def counting_indexes(paths: Collection[bytes]) -> list[bytes]:
     The index of a pytorch_model*.bin that was left out on purpose stays in many downloads; vLLM ignores it.
     """
     folders = {posixpath.dirname(path) for path in paths if path.endswith(SUFFIX)}
-    safetensors, other = _INDEXES
+    safetensors, other = INDEX_SUFFIXES
     return [
         path
         for path in paths
@@ -206,7 +203,7 @@ def _named(path: bytes, index: dict[str, Any]) -> set[bytes]:
 
 def _check_content(file: SourceFile, patience: Patience) -> None:
     if file.size < LFS_MAX_BYTES:
-        require_no_pointer(file, read(file, patience))
+        require_no_pointer(file, read(file, patience, LFS_MAX_BYTES))
     if file.path.endswith(SUFFIX):
         unfinished.require_no_hole(file, read_header(file, patience), patience)
 

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from podkit import lines
 from podkit.console import Console, stopping_on_sigterm, write_termination
 from podkit.errors import Exit, FaststartError
+from podkit.heap import READING_BYTES, bounded
 from podkit.options import common, require_no_secrets
 from podkit.patience import Patience
 from podkit.report import Report
@@ -41,6 +42,7 @@ class Program(Generic[A, R]):
         report: returns an empty report.
         work: does what was asked for; a FaststartError is a foreseen end.
         after: called once the result is told, while SIGTERM still asks for a stop; not after a wrong command line.
+        memory: returns the most bytes of memory that `work` may take for what was asked for.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Program(Generic[A, R]):
     report: Callable[[], R]
     work: Callable[[A, Surroundings, R], None]
     after: Callable[[A, Surroundings, R], None] = _nothing
+    memory: Callable[[A], int] = lambda _: READING_BYTES
 
     def main(
         self,
@@ -96,7 +99,7 @@ class Program(Generic[A, R]):
             try:
                 require_no_secrets(arguments)
                 asked = self.parse(arguments)
-                with watching(around.patience, leave):
+                with bounded(self.memory(asked)), watching(around.patience, leave):
                     self.work(asked, around, report)
                 if report.code == Exit.DONE:
                     console.require_printed()

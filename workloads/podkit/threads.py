@@ -100,6 +100,12 @@ def limit(proc: str = "/proc", sysfs: str = "/sys") -> str:
         used = re.search(rb"^VmSize:\s+(\d+) kB", content(f"{proc}/self/status"), re.MULTILINE)
         if used and int(used[1]) * 1024 + _STACK_BYTES > space:
             return limits[-1]
+    data = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    if data != resource.RLIM_INFINITY:
+        limits.append(f"a process may have {data} bytes of memory of its own (ulimit -d, RLIMIT_DATA)")
+        used = re.search(rb"^VmData:\s+(\d+) kB", content(f"{proc}/self/status"), re.MULTILINE)
+        if used and int(used[1]) * 1024 + _STACK_BYTES > data:
+            return limits[-1]
     for _, folder in cgroups.folders("pids", proc, sysfs):
         most, now = (cgroups.number(f"{folder}/pids.{name}") for name in ("max", "current"))
         if most is not None:

@@ -154,18 +154,18 @@ def take_inventory(root: bytes, patience: Patience) -> Inventory:
 
 
 def read_marker(root: bytes) -> bytes:
-    """Return the marker's bytes, none if there is no marker that can be read."""
-    return _read(os.path.join(root, names.STATE, state.MARKER))
+    """Return the marker's bytes, none if there is no marker that can be read and has the size of one."""
+    return _read(os.path.join(root, names.STATE, state.MARKER), state.MARKER_BYTES)
 
 
 def read_journal(root: bytes) -> bytes:
-    """Return the journal's bytes, none if there is no journal that can be read."""
-    return _read(os.path.join(root, names.STATE, b"work", _JOURNAL))
+    """Return the journal's bytes, none if there is no journal that can be read and has the size of one."""
+    return _read(os.path.join(root, names.STATE, b"work", _JOURNAL), state.JOURNAL_BYTES)
 
 
 def read_progress(root: bytes) -> bytes:
     """Return what the owner of a destination says about its copy, nothing if it says nothing."""
-    return _read(os.path.join(root, names.STATE, b"work", _PROGRESS))
+    return _read(os.path.join(root, names.STATE, b"work", _PROGRESS), state.MARKER_BYTES)
 
 
 def remove_run(root: bytes, pod_uid: str) -> None:
@@ -203,10 +203,12 @@ def _part_name(number: int) -> bytes:
     return b"%d%s" % (number, _PART)
 
 
-def _read(path: bytes) -> bytes:
+def _read(path: bytes, most: int) -> bytes:
+    """Return the content of a file; none if it cannot be read, or has more bytes than such a file may have."""
     try:
         with open_unlinked(path) as file:
-            return file.read()
+            size = os.fstat(file.fileno()).st_size
+            return file.read(size) if size <= most else b""
     except OSError:
         return b""
 

@@ -6,10 +6,12 @@ import os
 import resource
 
 from podkit.errors import Exit
+from podkit.heap import READING_BYTES, THREAD_BYTES
 from podkit.program import Program
 from podkit.surroundings import Surroundings
 from preload import options
 from preload.destination import remove_run
+from preload.mode import READ_BYTES_MAX
 from preload.options import Options
 from preload.report import CopyReport
 from preload.request import CopyRequest
@@ -48,5 +50,10 @@ def _allow_open_files(number: int) -> None:
         )
 
 
-main = Program("preload", options.parse, CopyReport, _work, _stay).main
+def memory(asked: Options) -> int:
+    """Return the most bytes of memory that a copy may take: for the model's small files, and for its streams."""
+    return READING_BYTES + asked.request.streams * (THREAD_BYTES + READ_BYTES_MAX)
+
+
+main = Program("preload", options.parse, CopyReport, _work, _stay, memory).main
 """Runs preload. 0 means that the marker stands, or that --plan was given; with --stay it is returned after SIGTERM."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import threading
 import time
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from modelfolder import structure
 from modelfolder.manifest import canonical
 from modelfolder.source import Source, look
-from podkit import pool
+from podkit import documents, pool
 from podkit.display import show, size
 from podkit.errors import Exit, FaststartError, writing
 from podkit.lines import tell_many
@@ -176,9 +175,9 @@ class _Waiting:
             return
         self._said = waited
         try:
-            progress = json.loads(read_progress(self._root))
+            progress = documents.parse_object(read_progress(self._root))
             far = describe(progress["copied"], progress["total"], progress["seconds"], progress["streams"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, ArithmeticError):
             far = "no word yet of how far it is"
         self._say(f"another preload owns the destination; waiting up to {self._wait:g} s: {far}")
 

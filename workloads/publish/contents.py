@@ -5,26 +5,23 @@ from __future__ import annotations
 import enum
 import fnmatch
 import functools
-import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from modelfolder import names, structure, unfinished
 from modelfolder.safetensors import SUFFIX, Tensors, read_header, read_tensors, show
 from modelfolder.selection import may_be_read, select
-from modelfolder.source import Source, SourceFile, open_regular
-from podkit import display, pool
+from modelfolder.source import INDEX_BYTES, Source, SourceFile, open_regular
+from podkit import display, documents, pool
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
-from publish import pickles
+from publish import configuration, pickles
+from publish.configuration import CONFIG, PARAMS
 from publish.pickles import Kind
-
-CONFIG = b"config.json"
-PARAMS = b"params.json"
 
 INDEXES = {"safetensors": b"model.safetensors.index.json", "mistral": b"consolidated.safetensors.index.json"}
 """The indexes that vLLM reads, each for one format (model_loader/default_loader.py)."""
@@ -41,8 +38,9 @@ _COSMOS = re.compile(rb"[tv][^/]*er/[^/.][^/]*\.safetensors", re.DOTALL)
 _TORCH = (b".bin", b".pt", b".pth", b".ckpt")
 _GGUF = b"GGUF"
 _TAIL = 64  # bytes; JSON may end in blanks
+
 MAX_JSON = 64 << 20
-"""The most bytes of JSON that is read whole: a configuration has a few kilobytes, Gemma's tokenizer.json 33 MB."""
+"""The most bytes of another small file that is read whole: Gemma's tokenizer.json has 33 MB."""
 
 AGAIN = "fetch it again"
 
@@ -123,7 +121,7 @@ class Contents:
     @property
     def configuration(self) -> bytes:
         """Return the path of the configuration that vLLM reads; need not exist."""
-        return PARAMS if self.consolidated and PARAMS in self.files else CONFIG
+        return configuration_of(self.files)
 
     def tensors_of(self, paths: Iterable[bytes]) -> list[Tensors] | None:
         """Return what some files hold; None, if one is no safetensors file or is damaged."""
@@ -141,13 +139,12 @@ class Contents:
 
     def json_object(self, path: bytes) -> dict[str, Any] | None:
         """Return what a file holds, if there is such a file and it holds a JSON object."""
-        if path not in self.files or self.files[path].size > MAX_JSON:
+        if path not in self.files:
             return None
         try:
-            found = json.loads(self.read(path).decode())  # bytes might be UTF-16, or begin with a byte order mark
-        except (ValueError, RecursionError):
+            return documents.parse_object(self.read(path))
+        except ValueError:
             return None
-        return found if isinstance(found, dict) else None
 
 
 def look_into(source: Source, patience: Patience) -> Contents:
@@ -158,7 +155,7 @@ def look_into(source: Source, patience: Patience) -> Contents:
     """
     files = {file.path: file for file in source.files}
     sizes = {path: file.size for path, file in files.items()}
-    read = functools.cache(lambda path: structure.read(files[path], patience))
+    read = functools.cache(lambda path: structure.read(files[path], patience, largest(path)))
     header = functools.lru_cache(maxsize=8)(lambda path: read_header(files[path], patience))
 
     def part(path: bytes, size: int, start: int) -> bytes:
@@ -182,6 +179,18 @@ def look_into(source: Source, patience: Patience) -> Contents:
             code = Exit.DAMAGED if path in used else None
             contents.found.append((effect, Finding(path, unfinished.complaint(mark), code)))
     return contents
+
+
+def configuration_of(paths: Collection[bytes]) -> bytes:
+    """Return which of some paths is that of the configuration that vLLM reads; need not be one of them."""
+    return PARAMS if PARAMS in paths and any(map(_is_consolidated, paths)) else CONFIG
+
+
+def largest(path: bytes) -> int:
+    """Return the most bytes that a file may have of those that are read whole."""
+    if path.endswith(structure.INDEX_SUFFIXES):
+        return INDEX_BYTES
+    return configuration.BYTES if path in (CONFIG, PARAMS) else MAX_JSON
 
 
 def is_tokenizer(path: bytes) -> bool:
@@ -214,11 +223,11 @@ def _opened(sizes: Mapping[bytes, int], read: Callable[[bytes], bytes]) -> Chose
 def _opened_by_folder(files: Mapping[bytes, SourceFile], read: Callable[[bytes], bytes]) -> ChosenWeights | None:
     """Return the weights of Cosmos 3, which vLLM looks for in folders (models/cosmos3.py: allow_patterns_overrides)."""
     found = tuple(sorted(filter(_COSMOS.fullmatch, files)))
-    if not found or CONFIG not in files or files[CONFIG].size > MAX_JSON:
+    if not found or CONFIG not in files or files[CONFIG].size > configuration.BYTES:
         return None
     try:
-        config = json.loads(read(CONFIG).decode())
-    except (ValueError, RecursionError):
+        config = documents.parse_object(read(CONFIG))
+    except ValueError:
         return None
     match config:
         case {"architectures": [str(name), *_]} if name.startswith("Cosmos3"):

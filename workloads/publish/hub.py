@@ -11,27 +11,36 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import json
 import logging
 import os
 import re
 import shutil
 import sys
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from podkit import lines, pool
+from podkit import documents, lines, pool
 from podkit.errors import Exit, FaststartError, destination_error, writing
 from podkit.patience import DELAYS, Patience
 from podkit.threads import NoThreadError, is_refusal
-from publish.remote import Listing, RemoteFile, listed
+from publish.remote import MAX_FILES, Listing, RemoteFile, listed
 
 T = TypeVar("T")
 
 DEFAULT_REVISION = "main"
 
 LIST_SECONDS = 60
-"""How long the answer may take that lists a repository. Without a limit huggingface_hub would wait for ever."""
+"""How long an answer that is read whole may give nothing. Without a limit huggingface_hub would wait for ever."""
+
+ANSWER_SECONDS = 300
+"""How long it may take in all. A choice of ours: the largest one at 200 kB/s."""
+
+ANSWER_BYTES = 64 << 20
+"""The most bytes that it may have: 300 for each of MAX_FILES files that it lists, and a model card with its evaluations
+beside."""
 
 MAX_PAUSE = 300.0
 """The longest pause that the hub may ask for: it counts over 5 minutes (huggingface.co/docs/hub/rate-limits)."""
@@ -40,6 +49,8 @@ _NAME = "(?![^@]*(?:--|[.][.]))[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?
 _ADDRESS = re.compile(rf"hf://((?:{_NAME}/)?{_NAME}(?<![.]git))(?:@(\S+))?")
 _ENDPOINT = re.compile(r"https?://[^/@?#\\\s]+(/[^@?#\\\s]*)?")
 _COMMIT = re.compile("[0-9a-f]{40}")
+_SHA256 = re.compile("[0-9a-f]{64}")
+_VERSION = re.compile("[!-~]{1,200}")
 _TOKEN = re.compile(b"[!-~]+")
 _RATE_LIMIT = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*([0-9]+)")
 _PASSING = (408, 409, 423, 425, 429)
@@ -140,7 +151,8 @@ class HubRemote:
         Args:
             file: one of a listing.
             folder: exists, for this file alone, and may hold what an earlier try left of the same version.
-            progress: told how many more bytes have come; not what was there before, and twice what came twice.
+            progress: told how many more bytes have come, without those that were there before, and fewer than none
+                where some have to come again.
 
         Returns:
             Where in the folder the file lies; its size is the listed one.
@@ -150,10 +162,11 @@ class HubRemote:
                 disk is full; 7, no access, a licence to accept, or no token in its file; 8, it is gone or of another
                 size; 9, the file cannot be written; 11, network, or what comes is not the listed content; 143, SIGTERM.
         """
-        return self._repeat(lambda: self._bring_right(file, folder, progress), file.path)
+        came = _Came(progress)
+        return self._repeat(lambda: self._bring_right(file, folder, came), file.path)
 
-    def _bring_right(self, file: RemoteFile, folder: str, progress: Callable[[int], None]) -> str:
-        path = self._bring(file, folder, progress)
+    def _bring_right(self, file: RemoteFile, folder: str, came: _Came) -> str:
+        path = self._bring(file, folder, came)
         with writing(file.path):
             size = os.stat(path).st_size
             if size != file.size:
@@ -173,6 +186,8 @@ class HubRemote:
                 return self._aside(call)
             except FaststartError as error:
                 failure = error
+            except _NoHubError as error:
+                raise FaststartError(Exit.USAGE, f"{lines.host(self._endpoint)} {error}: {_CHECK}", about) from error
             except _known() as error:
                 failure, pause = self._failure(error, about), _asked_pause(error)
             tries += 1
@@ -206,28 +221,28 @@ class HubRemote:
             raise FaststartError(Exit.NO_MODEL, message, about) from error
         except errors.HfHubHTTPError:  # one of them is a ValueError, too
             raise
-        except _NoHubError as error:
-            raise FaststartError(Exit.USAGE, f"{lines.host(self._endpoint)} {error}: {_CHECK}", about) from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:  # a proxy says something, and may let it pass later
             message = f"{lines.host(self._endpoint)} gives no answer of a Hugging Face hub: {_one_line(error)}"
             raise FaststartError(Exit.NETWORK, message, about) from error
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise _NoHubError(f"gives no answer of a Hugging Face hub: {_one_line(error)}") from error
         if not files:
             raise FaststartError(Exit.NO_MODEL, "the repository holds no file", about)
         address = f"{where}@{commit}"
         found = listed(files)
         self._commits.update(dict.fromkeys(found, commit))
-        return Listing(address, found, licence=_licence(info.card_data), lasting=True)
+        return Listing(address, found, licence=_licence(info.card_data, about), lasting=True)
 
     def _known_revisions(self, api: Any) -> str:
         try:
             refs = api.list_repo_refs(self._repository)
             known = [ref.name for ref in (*refs.branches, *refs.tags)]
-        except (*_known(), KeyError, TypeError, ValueError):
+        except (*_known(), _NoHubError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             return ""
         more = ", ..." if len(known) > _SHOWN else ""
         return f"; there are {', '.join(map(lines.name, known[:_SHOWN]))}{more} and the commits" if known else ""
 
-    def _bring(self, file: RemoteFile, folder: str, progress: Callable[[int], None]) -> str:
+    def _bring(self, file: RemoteFile, folder: str, came: _Came) -> str:
         from huggingface_hub import constants, hf_hub_url
         from huggingface_hub.utils import build_hf_headers
 
@@ -236,6 +251,7 @@ class HubRemote:
             begun = part.tell()
             if file.sha256 is None or begun > file.size:
                 begun = part.truncate(0)
+                came.begin_anew()
         if begun == file.size > 0:
             return path
         name, commit, token = file.path.decode(), self._commits[file], self._token()
@@ -250,7 +266,7 @@ class HubRemote:
             shutil.rmtree(os.path.join(folder, ".cache"), ignore_errors=True)
             cache = os.path.join(folder, ".cache", "hub")  # else a cache of the user's would be looked at
             path = api.hf_hub_download(self._repository, name, revision=commit, local_dir=folder, cache_dir=cache)
-            progress(file.size)
+            came.more(file.size)
             return path
         largest = getattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", file.size)
         if file.size > largest:
@@ -261,7 +277,7 @@ class HubRemote:
             raise FaststartError(Exit.USAGE, message, file.path)
         headers = {**build_hf_headers(token=token), "Accept-Encoding": "identity"}  # a packed answer has no ranges
         with writing(file.path):
-            part = _Part(path, file, progress, self._patience)
+            part = _Part(path, file, came.more, self._patience, came.begin_anew)
         try:
             _download(url, headers, part, file)
         finally:
@@ -272,6 +288,7 @@ class HubRemote:
     def _api(self, token: str | None) -> Any:
         from huggingface_hub import HfApi
 
+        _cut_answers()
         return HfApi(endpoint=self._endpoint, token=token)
 
     def _token(self) -> str | None:
@@ -346,17 +363,74 @@ def is_lasting(status: int) -> bool:
 
 
 class _NoHubError(Exception):
-    """An answer of which it is said what it lacks of that of a hub."""
+    """An answer of which it is said what it lacks of that of a hub, or has too much."""
+
+
+def _cut(response: Any) -> None:
+    """Let an answer that is read whole end, whatever the hub sends; of a download `_Part` knows the length."""
+    whole = response.iter_bytes
+
+    def iter_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
+        if chunk_size is not None:  # so that it is not read whole
+            yield from whole(chunk_size)
+            return
+        length, values, end = 0, 0, time.monotonic() + ANSWER_SECONDS
+        for data in whole():
+            length += len(data)
+            values += documents.values(data)
+            if length > ANSWER_BYTES or values > documents.MAX_VALUES:
+                raise _NoHubError(f"gives an answer without end: more than {length} bytes with {values} values")
+            if time.monotonic() > end:
+                raise _NoHubError(
+                    f"gives an answer without end: {length} bytes in {ANSWER_SECONDS} s, and there are more"
+                )
+            yield data
+
+    response.iter_bytes = iter_bytes
+
+
+def _cut_answers() -> None:
+    """Bound all answers that huggingface_hub reads whole; versions that are built on requests have no such hooks."""
+    from huggingface_hub.utils import get_session
+
+    hooks = getattr(get_session(), "event_hooks", {}).get("response")
+    if hooks is not None and _cut not in hooks:
+        hooks.append(_cut)
+
+
+class _Came:
+    """What has come of a file in this run, and who is told."""
+
+    def __init__(self, progress: Callable[[int], None]):
+        self._progress = progress
+        self._bytes = 0
+
+    def more(self, number: int) -> None:
+        """Tell that more bytes have come."""
+        self._bytes += number
+        self._progress(number)
+
+    def begin_anew(self) -> None:
+        """Tell that all that has come has to come again."""
+        self.more(-self._bytes)
 
 
 class _Part(io.FileIO):
     """What has come of a file, to which more is added."""
 
-    def __init__(self, path: str, file: RemoteFile, progress: Callable[[int], None], patience: Patience):
+    def __init__(
+        self,
+        path: str,
+        file: RemoteFile,
+        progress: Callable[[int], None],
+        patience: Patience,
+        begin_anew: Callable[[], None] = lambda: None,
+    ):
         super().__init__(path, "ab")
         self._begun = self.tell()
         self._file = file
         self._progress = progress
+        self._begin_anew = begin_anew
         self._patience = patience
 
     def write(self, data: Any, /) -> int:
@@ -377,6 +451,12 @@ class _Part(io.FileIO):
                 rest = rest[super().write(rest) :]
         self._progress(len(data))
         return len(data)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Take back bytes, all of them where http_get was sent the whole file in place of the rest."""
+        if size == 0:
+            self._begin_anew()
+        return super().truncate(size)
 
 
 def _download(url: str, headers: dict[str, str], part: Any, file: RemoteFile) -> None:
@@ -417,25 +497,40 @@ def _content(info: Any) -> tuple[str, list[RemoteFile]]:
     Raises:
         _NoHubError: the commit is missing, or each size or version.
     """
-    if not _COMMIT.fullmatch(info.sha or ""):
+    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
         raise _NoHubError(f"names no commit that the revision stands for, but {lines.value(info.sha)}")
-    files = [_file(sibling) for sibling in info.siblings or ()]
+    siblings = info.siblings or ()
+    if len(siblings) > MAX_FILES:
+        message = f"the repository has {len(siblings)} files, and {MAX_FILES} are listed at most: it is no model's"
+        raise FaststartError(Exit.DAMAGED, message)
+    files = [_file(sibling) for sibling in siblings]
     if files and all(file.hold for file in files):
         raise _NoHubError("tells no size or no version of any file")
     return info.sha, files
 
 
 def _file(sibling: Any) -> RemoteFile:
+    name, size = sibling.rfilename, sibling.size
+    if not isinstance(name, str):
+        raise _NoHubError(f"gives no answer of a Hugging Face hub: a file's name is {documents.kind(name)}")
+    try:
+        path = name.encode()
+    except UnicodeEncodeError as error:
+        message = (
+            f"the repository has a file with half a character in its name, which no file can have: {lines.value(name)}"
+        )
+        raise FaststartError(Exit.DAMAGED, message) from error
     sha256 = sibling.lfs.sha256 if sibling.lfs else None
     version = sha256 or sibling.blob_id
-    path = sibling.rfilename.encode()
-    if sibling.size is None or not version:
+    if type(size) is not int or size < 0 or not isinstance(version, str) or not _VERSION.fullmatch(version):
 
         def refuse() -> None:
             raise FaststartError(Exit.USAGE, f"has no size or no version in the hub's answer: {_CHECK}", path)
 
-        return RemoteFile(path, sibling.size or 0, version or "", sha256, refuse)
-    return RemoteFile(path, sibling.size, version, sha256)
+        return RemoteFile(path, 0, "", None, refuse)
+    if sha256 and not _SHA256.fullmatch(sha256):
+        raise _NoHubError(f"tells no SHA-256 of {lines.value(name)}, but {lines.value(sha256)}")
+    return RemoteFile(path, size, version, sha256)
 
 
 def _blob_id(path: str, size: int) -> str:
@@ -447,9 +542,24 @@ def _blob_id(path: str, size: int) -> str:
     return found.hexdigest()
 
 
-def _licence(card: Any) -> str | None:
+def _licence(card: Any, about: bytes) -> str | None:
+    """Return the licence that a model card names.
+
+    Raises:
+        FaststartError: 4, it names one by what is no text, or cannot be written.
+    """
     told = getattr(card, "license", None)
-    return ", ".join(map(str, told)) if isinstance(told, list) else told and str(told)
+    licences = told if isinstance(told, list) else [] if told is None else [told]
+    for licence in licences:
+        if not isinstance(licence, str):
+            message = f"the model card's license is {documents.kind(licence)}, and a text is expected"
+            raise FaststartError(Exit.DAMAGED, message, about)
+        try:
+            licence.encode()
+        except UnicodeEncodeError as error:
+            message = f"the model card's license holds half a character, which nothing can write: {licence!a:.80}"
+            raise FaststartError(Exit.DAMAGED, message, about) from error
+    return ", ".join(licences) or None
 
 
 def _asked_pause(error: BaseException) -> float:

@@ -8,10 +8,12 @@ import os
 import re
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
-from modelfolder import unfinished
-from modelfolder.source import Source, look
+from modelfolder import structure, unfinished
+from modelfolder.selection import Selection, read_index, select
+from modelfolder.source import Source, look, require_readable
 from podkit import pool
 from podkit.display import size
 from podkit.errors import Exit, FaststartError, writing
@@ -21,6 +23,8 @@ from podkit.surroundings import Surroundings
 from preload import localdisk
 from preload.request import CopyRequest
 from preload.run import copy, require_max_bytes, require_space
+from publish import configuration
+from publish.contents import INDEXES, configuration_of, largest
 from publish.options import Options
 from publish.remote import Listing, Remote, RemoteFile, choose, require_names_fit, wanted_folders
 from publish.report import PublishReport, telling
@@ -74,6 +78,42 @@ def _origin(options: Options, address: str, digest: str) -> Origin:
     )
 
 
+def require_sound(chosen: Selection, read: Callable[[bytes], bytes]) -> None:
+    """Hold the small files that tell what a model is to be readable, before its weights are brought.
+
+    Args:
+        chosen: what is to be brought.
+        read: returns the content of one.
+
+    Raises:
+        FaststartError: 4, one is not; whatever `read` raises.
+    """
+    kind = chosen.weights[0] if chosen.weights else ""
+    path, index = configuration_of(chosen.paths), INDEXES.get(kind)
+
+    def is_there(path: bytes) -> bool:
+        return path in chosen.paths and not read(path).startswith(structure.LFS_START)  # which is told of later
+
+    if kind != "gguf" and is_there(path) and (fault := next(configuration.faults(path, read(path)), None)):
+        raise FaststartError(Exit.DAMAGED, f"{fault}; fetch it again", path)
+    if index and is_there(index):
+        try:
+            read_index(read(index))
+        except ValueError as error:
+            message = f"is no weight index ({error}): it has no readable weight_map; fetch it again"
+            raise FaststartError(Exit.DAMAGED, message, index) from error
+
+
+def _if_it_can_be(read: Callable[[RemoteFile], bytes], file: RemoteFile) -> bytes:
+    """Return the content of a file that a choice depends on; none, if it cannot be had: it may be left out."""
+    try:
+        return read(file)
+    except FaststartError as error:
+        if error.code not in (Exit.DAMAGED, Exit.NOT_PERMITTED):
+            raise
+        return b""
+
+
 def _holds_another(asked: str) -> str:
     return f"{asked} holds something else now, which another revision would publish"
 
@@ -93,6 +133,8 @@ class RemotePlace:
         self._remote = remote
         self._around = around
         self._fetched = 0
+        self._resumed = 0
+        self._looked_at = 0
         self._lock = threading.Lock()
 
     @functools.cached_property
@@ -106,7 +148,9 @@ class RemotePlace:
     def bring(self, report: PublishReport) -> Origin:
         """Fetch what is not there yet; the largest files first, so that none is left at the end."""
         listing, options, around = self._listing, self._options, self._around
-        wanted, chosen = choose(listing, options.files, self._read)
+        read = functools.cache(self._read)
+        wanted, chosen = choose(listing, options.files, functools.partial(_if_it_can_be, read))
+        require_sound(chosen, lambda path: read(wanted[path]))
         tell_many(chosen.notes, around.say, "notes")
         require_names_fit(wanted, options.staging)
         unfinished.require_finished(wanted, {file.path for file in listing.files})
@@ -121,7 +165,7 @@ class RemotePlace:
             (file for path, file in wanted.items() if path not in staging.whole), key=lambda file: -file.size
         )
         total = sum(file.size for file in missing)
-        report.resumed_bytes = report.total_bytes - total
+        report.resumed_bytes = self._resumed = report.total_bytes - total
         self._require_space(total)
         if localdisk.disk_of(os.fsencode(options.staging), around.proc, around.sysfs).file_system == "lustre":
             stripe(options.staging, around.say)
@@ -133,7 +177,7 @@ class RemotePlace:
                 pool.each(missing, functools.partial(self._fetch, staging), around.patience, options.parallel)
             finally:
                 report.copied_bytes = self._fetched
-        if not listing.lasting and choose(self._remote.listing(), options.files, self._read)[0] != wanted:
+        if not listing.lasting and self._chosen_now() != wanted:
             message = "has changed in the source since publishing began: start again"
             raise FaststartError(Exit.CHANGED, message, os.fsencode(options.source))
         return dataclasses.replace(
@@ -142,25 +186,47 @@ class RemotePlace:
             sha256={path: file.sha256 for path, file in wanted.items() if file.sha256},
         )
 
+    def _chosen_now(self) -> dict[bytes, RemoteFile]:
+        """Return what would be chosen of what is there by now."""
+        return choose(self._remote.listing(), self._options.files, functools.partial(_if_it_can_be, self._read))[0]
+
     def _read(self, file: RemoteFile) -> bytes:
-        """Return the content of a file that the choice depends on; none, if it cannot be had, and may be left out."""
-        try:
-            with writing(file.path), tempfile.TemporaryDirectory(prefix="publish.") as folder:
-                fetched = self._remote.fetch(file, folder, lambda _: None)
-                with open(fetched, "rb") as stream:
-                    return stream.read()
-        except FaststartError as error:
-            if error.code not in (Exit.DAMAGED, Exit.NOT_PERMITTED):
-                raise
-            return b""
+        require_readable(file.path, file.size, largest(file.path))
+        with (
+            writing(file.path),
+            tempfile.TemporaryDirectory(prefix="publish.") as folder,
+            open(self._brought(file, folder, self._count_looked_at), "rb") as stream,
+        ):
+            return stream.read(file.size)
 
     def _fetch(self, staging: Staging, file: RemoteFile) -> None:
         with staging.fetching(file) as folder:
-            staging.place(file, self._remote.fetch(file, folder, self._count))
+            staging.place(file, self._brought(file, folder, self._count))
+
+    def _brought(self, file: RemoteFile, folder: str, progress: Callable[[int], None]) -> str:
+        fetched = self._remote.fetch(file, folder, progress)
+        with writing(file.path):
+            came = os.stat(fetched).st_size
+        if came != file.size:
+            raise FaststartError(Exit.CHANGED, f"came with {came} bytes, {file.size} were listed", file.path)
+        return fetched
 
     def _count(self, number: int) -> None:
         with self._lock:
             self._fetched += number
+            came = self._resumed + self._fetched
+        self._require_allowed(came)
+
+    def _count_looked_at(self, number: int) -> None:
+        """Count what comes before anything is chosen, and is fetched once more if it is."""
+        with self._lock:
+            self._looked_at += number
+            came = self._looked_at
+        self._require_allowed(came)
+
+    def _require_allowed(self, came: int) -> None:
+        """Hold that no more bytes really came than the model may have, whatever sizes were listed."""
+        require_max_bytes(came, self._options.max_bytes, os.fsencode(self._options.source))
 
     def _require_space(self, needed: int) -> None:
         about = os.fsencode(self._options.staging)
@@ -200,6 +266,10 @@ class FolderPlace:
             wait=options.wait,
             max_bytes=options.max_bytes,
         )
+        there = {file.path: file for file in source.files}
+        sizes = {path: file.size for path, file in there.items()}
+        read = functools.cache(lambda path: structure.read(there[path], around.patience, largest(path)))
+        require_sound(select(sizes, ["all"], read), read)
         copy(request, around, report)
         report.total_bytes = source.total_bytes
         return _origin(options, self.asked, self.look())

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
+from podkit.heap import READING_BYTES, THREAD_BYTES
+from podkit.processor import processors
 from podkit.program import Program
 from podkit.surroundings import Surroundings
+from preload.mode import READ_BYTES_MAX
 from publish import options
 from publish.checking import check
-from publish.options import Check, Options, Removal
+from publish.options import REMOTE, Check, Options, Removal
 from publish.publishing import publish
 from publish.removing import remove
 from publish.report import PublishReport
@@ -24,6 +27,10 @@ AGAIN = (Exit.BUSY, Exit.IO_ERROR, Exit.NETWORK)
 PAUSES = (10.0, 30.0, 60.0)
 """Seconds before the second try and the next ones. A choice of ours: each try has its own patience with single
 requests, so these are for what is away for longer."""
+
+LIBRARY_BYTES = 10 << 30
+"""What boto3, the AWS CRT, huggingface_hub and hf_xet may take beside. The CRT has the most: buffers of up to 8 GiB, by
+the speed that it finds the machine to have (awslabs/aws-c-s3: source/s3_client.c, aws_s3_client_new)."""
 
 
 def _work(asked: Options | Check | Removal, around: Surroundings, report: PublishReport) -> None:
@@ -73,6 +80,15 @@ def _try(asked: Options, around: Surroundings, report: PublishReport) -> None:
             return
 
 
-main = Program("publish", options.parse, PublishReport, _work).main
+def memory(asked: Options | Check | Removal) -> int:
+    """Return the most bytes of memory that a task may take: for the model's small files, streams, and libraries."""
+    hashing = READING_BYTES + processors() * THREAD_BYTES
+    if not isinstance(asked, Options):
+        return hashing
+    streams = asked.parallel * (THREAD_BYTES + READ_BYTES_MAX)
+    return hashing + streams + (LIBRARY_BYTES if asked.source.startswith(REMOTE) else 0)
+
+
+main = Program("publish", options.parse, PublishReport, _work, memory=memory).main
 """Runs publish. 0 means that the destination is sealed, that --check found nothing that is wrong, or that what --remove
 named is gone."""

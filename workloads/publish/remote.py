@@ -75,7 +75,7 @@ class Remote(Protocol):
         Args:
             file: one of the listing.
             folder: exists, for this file alone, and may hold what an earlier try left of the same version.
-            progress: told how many more bytes have come.
+            progress: told how many more bytes have come, and fewer than none where some have to come again.
 
         Returns:
             Where in the folder the file lies; its size is the listed one.
@@ -83,11 +83,12 @@ class Remote(Protocol):
         ...
 
 
+MAX_FILES = 100_000
+"""The most files that a place may list. The hub's own advice is fewer in a repository (huggingface.co/docs/hub,
+"Repository limitations and recommendations"); a model has 15,000 at the very most. Each takes 1 kB of memory."""
+
 NAME_BYTES = 255
 """The most bytes of a name on Lustre and on Linux' file systems (NAME_MAX of linux/limits.h)."""
-
-_PATH_BYTES = 4095
-"""The most bytes of a path that Linux takes (PATH_MAX of linux/limits.h, without the final zero)."""
 
 
 def require_names_fit(paths: Iterable[bytes], folder: str) -> None:
@@ -99,7 +100,7 @@ def require_names_fit(paths: Iterable[bytes], folder: str) -> None:
     above = len(os.fsencode(folder)) + 1
     for path in paths:
         name = max(map(len, path.split(b"/")))
-        for what, length, most in (("name", name, NAME_BYTES), ("path", above + len(path), _PATH_BYTES)):
+        for what, length, most in (("name", name, NAME_BYTES), ("path", above + len(path), names.PATH_BYTES)):
             if length > most:
                 message = (
                     f"has a {what} of {length} bytes, and file systems take {most}: rename it in the source, or leave"

@@ -20,7 +20,7 @@ from podkit import lines, pool
 from podkit.errors import Exit, FaststartError, destination_error
 from podkit.patience import Patience
 from podkit.threads import NoThreadError, is_refusal, possible
-from publish.remote import Listing, RemoteFile, listed
+from publish.remote import MAX_FILES, Listing, RemoteFile, listed
 
 PART_BYTES = 32 << 20
 """Bytes that one request asks for: a third of a second of one connection to S3, and 25,000 requests for 800 GB."""
@@ -90,11 +90,16 @@ def sort_out(objects: Iterable[Mapping[str, Any]], folder: str) -> tuple[list[Re
     Args:
         objects: as ListObjectsV2 has them. One without content whose key ends in a slash stands for a folder.
         folder: what each key begins with; empty, or ends in a slash.
+
+    Raises:
+        KeyError, TypeError, ValueError: an object has no key, size or ETag, or fewer bytes than none.
     """
     files: list[RemoteFile] = []
     markers: set[bytes] = set()
     for entry in objects:
         path, size = entry["Key"][len(folder) :].encode(), entry["Size"]
+        if size < 0:
+            raise ValueError(f"an object has {size} bytes")
         if path.endswith(b"/") and not size:
             markers.add(path[:-1])
         elif path or size:
@@ -120,8 +125,9 @@ class S3Remote:
         """Return what is there now. The version of a file is its ETag and its size.
 
         Raises:
-            FaststartError: 2, boto3's settings make no sense; 6, no such bucket, or nothing in it begins with the
-                prefix; 7, no credentials, no access, or another region; 11, network; 143, SIGTERM.
+            FaststartError: 2, boto3's settings make no sense, what answers is no S3, or there are more than MAX_FILES
+                objects; 6, no such bucket, or nothing in it begins with the prefix; 7, no credentials, no access, or
+                another region; 11, network; 143, SIGTERM.
         """
         found: list[Listing] = []
         # In a thread, so that SIGTERM is noticed while the network hangs.
@@ -159,11 +165,16 @@ class S3Remote:
             transfer = _Transfer(file, progress)
             future = self._manager.download(self._bucket, key, str(target), subscribers=[transfer])
             while not transfer.ended.wait(_SLICE):
-                if self._patience.stopped:
+                if self._patience.stopped or transfer.failure:
                     future.cancel()
                     self._patience.check()
+                    break
+            if transfer.failure:
+                raise transfer.failure  # noqa: TRY301
             future.result()
             size = target.stat().st_size
+        except FaststartError:
+            raise
         except Exception as error:
             failure = self._fetch_failure(error, file.path)
             if failure is None:
@@ -187,6 +198,9 @@ class S3Remote:
             for page in pages:
                 self._patience.check()
                 objects += page.get("Contents", ())
+                if len(objects) > MAX_FILES:
+                    message = f"holds more than {MAX_FILES} objects, more than any model: name the folder of one"
+                    raise FaststartError(Exit.USAGE, message, self._address.encode())
                 region = page["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
             if self._manager is None:
                 self._manager = self._new_manager(region or client.meta.region_name)
@@ -201,7 +215,13 @@ class S3Remote:
                 f"{self._client.meta.endpoint_url} redirects each request, and to no region: is it an S3 endpoint?"
             )
             raise FaststartError(Exit.USAGE, message, self._address.encode()) from error
-        files, folders = sort_out(objects, self._folder)
+        try:
+            files, folders = sort_out(objects, self._folder)
+        except (KeyError, TypeError, ValueError) as error:
+            message = (
+                f"{self._client.meta.endpoint_url} lists an object without key, size or ETag: is it an S3 endpoint?"
+            )
+            raise FaststartError(Exit.USAGE, message, self._address.encode()) from error
         if not files:
             message = (
                 f"holds no file: in bucket {self._bucket} no file's key begins with {self._folder!r} "
@@ -435,10 +455,14 @@ class _Transfer:
 
     Attributes:
         ended: set when all is done, the file's last rename, too.
+        failure: why no more of it is wanted.
     """
 
     def __init__(self, file: RemoteFile, progress: Callable[[int], None]):
         self.ended = threading.Event()
+        self.failure: FaststartError | None = None
+        self._came = 0
+        self._lock = threading.Lock()
         self._file = file
         self._progress = progress
 
@@ -450,8 +474,18 @@ class _Transfer:
             future.meta.provide_object_etag(_etag(self._file))
 
     def on_progress(self, bytes_transferred: int, **_: object) -> None:
-        """Pass on how many bytes came."""
-        self._progress(bytes_transferred)
+        """Pass on how many bytes came; more than were listed are not waited for."""
+        with self._lock:
+            self._came += bytes_transferred
+            longer = self._came > self._file.size
+        if longer:
+            message = f"is longer than the {self._file.size} bytes that were listed"
+            self.failure = FaststartError(Exit.CHANGED, message, self._file.path)
+            return
+        try:
+            self._progress(bytes_transferred)
+        except FaststartError as error:
+            self.failure = error
 
     def on_done(self, **_: object) -> None:
         """Note the end, good or bad."""

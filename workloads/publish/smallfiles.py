@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from modelfolder import names
 from modelfolder.safetensors import show
 from podkit import display
 from podkit.errors import Exit
+from publish.configuration import parse
 from publish.contents import AGAIN, CONFIG, MAX_JSON, TOKENIZER, Contents, Effect, Finding, is_tokenizer
 
 Found = tuple[Effect, Finding]
@@ -90,46 +90,11 @@ def look_at_small_files(contents: Contents) -> Iterator[Found]:
     yield from _bases(contents, parsed[CONFIG])
 
 
-def parse(content: bytes, *, numbers: bool = True) -> object:
-    """Return what JSON says, as Python reads it from a file that it opens as UTF-8.
-
-    Args:
-        content: the JSON.
-        numbers: whether NaN and Infinity, which JSON does not know, pass: in Python they do, in Rust they do not.
-
-    Raises:
-        ValueError: it is none, with the reason in words.
-    """
-    if content.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError("it begins with a byte order mark, which the library that reads it refuses")
-    if not content.strip():
-        raise ValueError("it is empty")
-    if not content.strip(b"\0"):
-        raise ValueError("it holds nothing but zeros")
-
-    def refuse(name: str) -> NoReturn:
-        raise ValueError(f"it holds {name}")
-
-    try:
-        return json.loads(content.decode(), parse_constant=None if numbers else refuse)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is no UTF-8 at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} in line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
 def _json(contents: Contents, path: bytes, parsed: dict[bytes, Any]) -> Iterator[Found]:
     effect = Effect.MISLEADS if path in _IGNORED_IF_BROKEN else Effect.STOPS
     content, rust = contents.read(path), path == TOKENIZER
     try:
-        document = parse(content, numbers=not rust)
-        if rust and b"\\u" in content:
-            json.dumps(document, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        yield _damaged(effect, path, f"holds half of a character, which tokenizers refuses; {AGAIN}")
-        return
+        document = parse(content, numbers=not rust, halves=not rust)
     except ValueError as error:
         yield _damaged(effect, path, f"is cut or no JSON: {error}; {AGAIN}")
         return
@@ -297,7 +262,7 @@ def _sentence_parts(contents: Contents, modules: object) -> Iterator[Found]:
             continue
         if config in inside and contents.files[config].size <= MAX_JSON:
             try:
-                fault = None if isinstance(parse(contents.read(config)), dict) else "it is no object"
+                fault = None if isinstance(parse(contents.read(config), halves=True), dict) else "it is no object"
             except ValueError as error:
                 fault = str(error)
             if fault:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from modelfolder import names
+from podkit import documents
 from podkit.errors import Exit, FaststartError, writing
 from podkit.files import replace
 from podkit.locks import acquire
@@ -26,6 +27,7 @@ from publish.remote import RemoteFile
 
 _FETCHED = "fetched.jsonl"
 _FETCH = "fetch"
+_LINE_BYTES = 64 << 10  # of the journal, that are read at once: a path has 4 KiB, an ETag or a hash less
 
 
 def lock_of(staging: str) -> str:
@@ -168,15 +170,11 @@ class Staging:
     def _read_journal(self) -> dict[bytes, tuple[str, Record]]:
         """Return what the journal says, the last word of each file; a torn or strange line says nothing."""
         found: dict[bytes, tuple[str, Record]] = {}
-        try:
-            with open(self._journal, "rb") as journal:
-                lines = journal.read().splitlines()
-        except FileNotFoundError:
-            return found
-        for line in lines:
-            with contextlib.suppress(ValueError, TypeError):
-                path, version, record = json.loads(line)
-                found[names.from_json(path)] = (version, Record(*record))
+        with contextlib.suppress(FileNotFoundError), open(self._journal, "rb") as journal:
+            while line := journal.readline(_LINE_BYTES):
+                with contextlib.suppress(ValueError, TypeError):
+                    path, version, record = documents.parse(line)
+                    found[names.from_json(path)] = (version, Record(*record))
         return found
 
     def _clear(self, begun: set[str]) -> None:

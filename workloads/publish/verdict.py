@@ -22,11 +22,11 @@ from modelfolder.source import Source
 from podkit import display, pool
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
+from publish import configuration
 from publish.contents import (
     AGAIN,
     CONFIG,
     INDEXES,
-    MAX_JSON,
     PARAMS,
     TOKENIZERS,
     Contents,
@@ -36,10 +36,11 @@ from publish.contents import (
     look_into,
     read_part,
 )
-from publish.smallfiles import look_at_small_files, parse
+from publish.smallfiles import look_at_small_files
 
 _README = b"README.md"
 _README_BYTES = 64 << 10
+_LINE = 1000  # characters that are looked at
 
 _PACKED = {"awq", "fp8", "gptq", "mxfp4"}
 """Kinds of quantization whose weights are never plain floating-point numbers (vLLM: layers/quantization/)."""
@@ -343,18 +344,24 @@ def _configuration(contents: Contents) -> Iterator[_Found]:
             message = "is missing: this is an adapter, which vLLM takes only with its base model (--lora-modules)"
         yield Effect.STOPS, Finding(path, message, Exit.NO_MODEL)
         return
-    found = contents.json_object(path)
-    if found is None:
-        reason = ""
-        if contents.files[path].size <= MAX_JSON:
-            try:
-                parse(contents.read(path))
-            except ValueError as error:
-                reason = f": {error}"
-        yield _damaged(Effect.STOPS, path, f"is no JSON object{reason}; {AGAIN}")
-    elif path == CONFIG and not (found.get("model_type") or found.get("architectures")):
+    if faults := list(_faults(contents, path)):
+        yield _damaged(Effect.STOPS, path, f"{faults[0]}; {AGAIN}")
+        return
+    found = contents.json_object(path) or {}
+    if path == CONFIG and not (found.get("model_type") or found.get("architectures")):
         message = "names neither model_type nor architectures: another config.json was written over it; fetch it again"
         yield _damaged(Effect.STOPS, path, message)
+
+
+def _faults(contents: Contents, path: bytes) -> Iterator[str]:
+    try:
+        data = contents.read(path)
+    except FaststartError as error:
+        if error.code != Exit.DAMAGED:
+            raise
+        yield error.message
+    else:
+        yield from configuration.faults(path, data)
 
 
 def _quantization(contents: Contents, config: dict[str, Any], weights: Weights | None) -> Iterator[_Found]:
@@ -446,7 +453,7 @@ def _licence(start: bytes) -> str | None:
     if not lines or lines[0].rstrip() != "---":
         return None
     for line in itertools.takewhile(lambda line: line.rstrip() != "---", lines[1:]):
-        if found := _LICENCE.fullmatch(line):
+        if found := _LICENCE.fullmatch(line[:_LINE]):
             return show(found[1].strip("\"'")) or None
     return None
 

@@ -1,6 +1,8 @@
-"""Renders hostile chat templates as vLLM's transformers does, and prints what each ends with; runs in the environment of `make e2e`.
+"""Renders hostile chat templates as vLLM's transformers does, and prints what each ends with.
 
-python templates.py < TEMPLATES.json
+It runs in the environment of `make e2e`:
+
+    python templates.py < TEMPLATES.json
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.utils.chat_template_utils import render_jinja_template  # pyright: ignore[reportMissingImports]
 
 MESSAGES = [[{"role": "user", "content": "hello"}]]
 

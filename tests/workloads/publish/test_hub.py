@@ -621,15 +621,9 @@ def test_the_answer_that_the_broken_ones_are_made_of_is_a_good_one(hub, place):
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        b"", b"<html>Please log in to the wifi</html>", b"[]", b"null", b"{}", b"\xff",
-        json.dumps(INFO | {"siblings": [{"rfilename": "\ud800", "size": 1, "blobId": "b"}]}).encode(),
-        json.dumps(INFO | {"siblings": [{"rfilename": 3, "size": 1, "blobId": "b"}]}).encode(),
-        json.dumps(INFO | {"siblings": [{"size": 1, "blobId": "b"}]}).encode(),
-        json.dumps(INFO | {"siblings": 3}).encode(),
-    ],
-)  # fmt: skip
-def test_an_answer_that_is_none_of_a_hub_ends_with_11(hub, place, answer):
+    [b"", b"<html>Please log in to the wifi</html>", b"\xff", b"{", b'{"id": "org/name", "sha"'],
+)
+def test_an_answer_that_is_no_json_ends_with_11(hub, place, answer):
     hub.add("org/name", FILES)
     hub.faults.append(Fault("/api/models", times=ALWAYS, body=answer))
     error = ends(lambda: place().listing)
@@ -674,6 +668,125 @@ def test_a_file_without_size_or_version_is_refused_by_name_where_it_is_asked_for
 
     assert (error.code, error.file) == (Exit.USAGE, b"late")
     assert not any(file.hold for file in listing.files if file.path != b"late")
+
+
+def sibling(**changed: Any) -> dict[str, Any]:
+    return {"siblings": [{"rfilename": "a", "size": 1, "blobId": "b"} | changed]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]", b"null", b"{}", b"3", b'"text"', b"[" * 5000 + b"]" * 5000, INFO | {"siblings": 3},
+        INFO | {"siblings": [1]}, INFO | {"siblings": "ab"}, {"siblings": [{"size": 1, "blobId": "b"}]},
+        INFO | {"sha": 7},
+        INFO | {"sha": ["0" * 40]}, INFO | {"createdAt": 3}, sibling(rfilename=3),
+        sibling(rfilename=None), sibling(rfilename=["a"]), sibling(size="1"), sibling(size=-1), sibling(size=True),
+        sibling(size=1.5), sibling(size=[]), sibling(size=float("nan")), sibling(blobId=3), sibling(blobId=["b"]),
+        sibling(blobId="\ud800"), sibling(lfs=3), sibling(lfs={"size": 1}),
+        sibling(lfs={"sha256": 3, "size": 1, "pointerSize": 1}),
+        sibling(lfs={"sha256": "0", "size": 1, "pointerSize": 1}),
+    ],
+    ids=lambda answer: (answer if isinstance(answer, bytes) else str(answer).encode())[-50:].decode(),
+)  # fmt: skip
+def test_an_answer_of_odd_types_ends_at_once_with_2(hub, place, answer):
+    hub.add("org/name", FILES)
+    if isinstance(answer, dict):
+        answer = json.dumps(INFO | answer).encode()
+    hub.faults.append(Fault("/api/models", times=ALWAYS, body=answer))
+    opened = place()
+    if b'"lfs": []' in answer:
+        return
+    error = ends(lambda: opened.listing)
+
+    assert error.code == Exit.USAGE, error.message
+    assert "is HF_ENDPOINT a hub, or a mirror that answers as one does?" in error.message
+    assert (len(hub.requests), opened.naps.seconds) == (1, 0)
+    assert len(error.message) < 1000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        sibling(rfilename="\ud800"),
+        sibling(rfilename="a/\udc00b.json"),
+        {"cardData": {"license": "\ud800"}},
+        {"cardData": {"license": ["mit", "\udfff"]}},
+        {"cardData": {"license": {"name": "mit"}}},
+        {"cardData": {"license": ["mit", ["x"]]}},
+        {"cardData": {"license": 2.0}},
+        {"cardData": {"license": True}},
+    ],
+    ids=str,
+)
+def test_a_name_or_a_licence_that_nothing_can_write_ends_at_once_with_4(hub, place, answer):
+    hub.add("org/name", FILES)
+    hub.faults.append(Fault("/api/models", times=ALWAYS, body=json.dumps(INFO | answer).encode()))
+    opened = place()
+    error = ends(lambda: opened.listing)
+
+    assert error.code == Exit.DAMAGED, error.message
+    assert (len(hub.requests), opened.naps.seconds) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"id": "' + b"x" * 20_000,
+        b"[" + b"[]," * 10_000,
+        b" " * 20_000 + b"{}",
+        b"\0" * 20_000,
+        json.dumps(INFO | {"more": "x" * 20_000}).encode(),
+    ],
+    ids=["text", "lists", "blanks", "zeros", "good"],
+)
+def test_an_answer_without_end_is_cut(hub, place, answer, monkeypatch):
+    monkeypatch.setattr(hubs, "ANSWER_BYTES", 10_000)
+    hub.add("org/name", FILES)
+    hub.faults.append(Fault("/api/models", times=ALWAYS, body=answer))
+    opened = place()
+    error = ends(lambda: opened.listing)
+
+    assert error.code == Exit.USAGE
+    assert "without end" in error.message
+    assert opened.naps.seconds == 0
+
+
+def test_an_answer_that_becomes_more_values_than_fit_is_cut(hub, place, monkeypatch):
+    monkeypatch.setattr(hubs.documents, "MAX_VALUES", 1000)
+    hub.add("org/name", FILES)
+    hub.faults.append(Fault("/api/models", times=ALWAYS, body=json.dumps(INFO | {"more": [[]] * 1000}).encode()))
+    error = ends(lambda: place().listing)
+
+    assert error.code == Exit.USAGE
+    assert "without end" in error.message
+
+
+def test_an_answer_that_drips_is_cut(hub, place, monkeypatch):
+    monkeypatch.setattr(hubs, "ANSWER_SECONDS", -1)
+    hub.add("org/name", FILES)
+    error = ends(lambda: place().listing)
+
+    assert error.code == Exit.USAGE
+    assert "without end" in error.message
+
+
+def test_a_download_is_not_cut_as_an_answer_is(hub, place, monkeypatch):
+    hub.add("org/name", FILES)
+    opened = place()
+    assert opened.listing
+    monkeypatch.setattr(hubs, "ANSWER_BYTES", 1)
+
+    assert opened.fetch("model.safetensors") == WEIGHTS
+
+
+def test_a_repository_of_too_many_files_is_no_models(hub, place, monkeypatch):
+    monkeypatch.setattr(hubs, "MAX_FILES", 1)
+    hub.add("org/name", FILES)
+    error = ends(lambda: place().listing)
+
+    assert error.code == Exit.DAMAGED
+    assert "has 2 files, and 1 are listed at most" in error.message
 
 
 WITHHELD = {402: 7, 407: 7, 410: 6, 451: 7}
