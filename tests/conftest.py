@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -12,6 +13,9 @@ from tests import recording
 for variable in [name for name in os.environ if name.startswith(("AWS_", "PULUMI_"))]:
     del os.environ[variable]
 os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+
+# A shell that starts the tests in the background lets them and their children ignore SIGINT (POSIX, Shell Command Language, "Asynchronous Lists").
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine, and no verdict by the clock of a busy one.
 hypothesis.settings.register_profile("gate", deadline=None, derandomize=True)
