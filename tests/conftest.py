@@ -14,7 +14,8 @@ for variable in [name for name in os.environ if name.startswith(("AWS_", "PULUMI
     del os.environ[variable]
 os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
-# A shell that starts the tests in the background lets them and their children ignore SIGINT (POSIX, Shell Command Language, "Asynchronous Lists").
+# A shell that starts the tests in the background lets them, and what they start, ignore SIGINT (POSIX, Shell Command
+# Language, "Asynchronous Lists").
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every machine, and no verdict by the clock of a busy one.

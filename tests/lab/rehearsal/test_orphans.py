@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 
-HANG_SECONDS = 5  # ends a test that would wait for ever; none measures time
+HANG_SECONDS = 60  # ends a test that would wait for ever; none measures time
 
 FAKE_ENGINE = """#!{python} -S
 import json, os, pathlib, signal, sys
