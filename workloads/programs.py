@@ -45,7 +45,10 @@ def write_archive(program: str, target: Path) -> None:
         program: The program's package under `workloads/`.
         target: The file, overwritten if it is there.
     """
-    start = f"import {program}.__main__\n"
+    start = (
+        f"import sys\nfrom podkit import early\nearly.install({program!r}, sys.argv[1:])\n"
+        f"from {program}.program import main\nsys.exit(main(sys.argv[1:]))\n"
+    )
     members = {
         f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8")
         for one in _MOUNTED[program]

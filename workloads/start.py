@@ -4,16 +4,16 @@ A ConfigMap's keys hold no slash. A pod that named a path for each key would be 
 program gains, and all servers would be rolled.
 
     python3 start.py PACKAGE ARGUMENTS...
+
+Until a handler for SIGTERM stands it imports only what Python itself has loaded.
 """
 
-from __future__ import annotations
-
-import os
-import runpy
+import posix
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import ModuleType
+from _frozen_importlib import ModuleSpec, module_from_spec
+from _frozen_importlib_external import spec_from_file_location
+
+_KIND, _REGULAR = 0o170000, 0o100000  # of a file's mode (inode(7))
 
 
 class FlatFolder:
@@ -22,20 +22,33 @@ class FlatFolder:
     def __init__(self, folder: str):
         self._folder = folder
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Return where a module is, None if it is not here."""
         del path, target
-        for key, package in ((f"{fullname}.__init__.py", True), (f"{fullname}.py", False)):
-            file = os.path.join(self._folder, key)
-            if os.path.isfile(file):
-                spec = ModuleSpec(fullname, SourceFileLoader(fullname, file), origin=file, is_package=package)
-                spec.has_location = True
-                return spec
+        for key, inside in ((f"{fullname}.__init__.py", []), (f"{fullname}.py", None)):
+            file = f"{self._folder}/{key}"
+            try:
+                is_file = posix.stat(file).st_mode & _KIND == _REGULAR
+            except OSError:
+                continue
+            if is_file:
+                return spec_from_file_location(fullname, file, submodule_search_locations=inside)
         return None
+
+    def install_early(self) -> None:
+        """Let SIGTERM end this process in words, if the module is here that does that; its package is not imported."""
+        spec = self.find_spec("podkit.early")
+        if spec and spec.loader:
+            early = module_from_spec(spec)
+            spec.loader.exec_module(early)
+            early.install(sys.argv[1], sys.argv[2:])
 
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, FlatFolder(os.path.dirname(os.path.abspath(__file__))))
+    _folder = __file__.rpartition("/")[0] or "."
+    _finder = FlatFolder(_folder if _folder.startswith("/") else f"{posix.getcwd()}/{_folder}")
+    _finder.install_early()
+    sys.meta_path.insert(0, _finder)
+    import runpy
+
     runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

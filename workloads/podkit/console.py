@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import TextIO
 
-from podkit import early, lines
+from podkit import lines
+from podkit.early import Early
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
@@ -126,7 +127,10 @@ def write(stream: TextIO | None, text: str) -> OSError | None:
 
 @contextlib.contextmanager
 def stopping_on_sigterm(patience: Patience) -> Iterator[None]:
-    """Let SIGTERM ask for a stop while the block runs; main thread only."""
+    """Let SIGTERM ask for a stop while the block runs; main thread only.
+
+    What `podkit.early` did before is not put back: it would tell of another end than the one that was told by then.
+    """
 
     def stop(*_: object) -> None:
         patience.stopped = True
@@ -135,8 +139,7 @@ def stopping_on_sigterm(patience: Patience) -> Iterator[None]:
     try:
         yield
     finally:
-        # The result is told: nothing is left to stop.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if early.installed else before)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if isinstance(before, Early) else before)
 
 
 def write_termination(path: str, message: bytes, say: Callable[[str], None]) -> None:

@@ -4,8 +4,8 @@ import sys
 
 from podkit import early
 
-early.end_on_sigterm("preload")
+early.install("preload", sys.argv[1:])
 
-from preload.program import main  # noqa: E402 - what takes time comes after the handler
+from preload.program import main  # noqa: E402 - its imports take a while
 
 sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,8 @@
-"""SIGTERM that comes before a program stands ends it with 143 and words."""
+"""SIGTERM at any moment from the first line of a program to its last: it ends with words, and with the code it told.
+
+Modules are made slow by a line at their beginning that reads from a fifo: whoever has opened that for writing knows
+that the program is there, and that it stays.
+"""
 
 from __future__ import annotations
 
@@ -7,78 +11,244 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from podkit import early
+from podkit.console import stopping_on_sigterm
+from podkit.early import MESSAGE, Early, termination_log
+from podkit.errors import Exit, FaststartError
+from podkit.options import common
+from podkit.patience import Patience
+from preload.report import CopyReport
+from publish.report import PublishReport
 from tests.workloads.support import WORKLOADS, write
 from workloads import programs
 
-pytestmark = pytest.mark.processes
-
-BLOCKING = """
-with open({ready!r}, "w") as pipe:
-    pipe.write("imports")
-open({never!r}).read()
-"""
+SLOW = "open({fifo!r}).read()\n"
+SLOW_AT_THE_END = "\nimport atexit; atexit.register(lambda: open({fifo!r}).read())\n"
 
 
-@pytest.fixture(params=["resource", "argparse", "json", "threading", "urllib"])
-def slow(request, tmp_path: Path) -> tuple[Path, Path]:
-    """A folder with a module whose import never ends, and the pipe by which it says that it began."""
-    ready, never = tmp_path / "ready", tmp_path / "never"
-    for pipe in (ready, never):
-        os.mkfifo(pipe)
-    content = BLOCKING.format(ready=str(ready), never=str(never)).encode()
-    return write(tmp_path / "modules", {f"{request.param}.py": content}), ready
+@dataclass
+class Ended:
+    code: int
+    err: str
 
 
-def stop_while_it_imports(slow: tuple[Path, Path], command: list[str], path: Path) -> tuple[int, str]:
-    modules, ready = slow
-    started = subprocess.Popen(
-        [sys.executable, "-S", *command],
-        env={**os.environ, "PYTHONPATH": f"{modules}:{path}"},
-        stderr=subprocess.PIPE,
+class Programs:
+    """The programs as a ConfigMap gives them, in a folder, of which a module may be slow."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.log = folder / "log"
+        self._flat = folder / "flat"
+        self._fifo = folder / "fifo"
+        os.mkfifo(self._fifo)
+        self._flat.mkdir()
+        for program in ("preload", "publish"):
+            for key, text in programs.config_map_data(program).items():
+                (self._flat / key).write_text(text)
+
+    @property
+    def start(self) -> list[str]:
+        return ["-S", str(self._flat / "start.py")]
+
+    def slow(self, key: str, line: str = SLOW) -> None:
+        """Let a module read from the fifo, at its beginning or at the end of the process."""
+        path = self._flat / key
+        text = path.read_text() if path.exists() else ""
+        added = line.format(fifo=str(self._fifo))
+        path.write_text(text + added if line == SLOW_AT_THE_END else added + text.replace("from __future__", "#", 1))
+
+    def stopped(
+        self,
+        arguments: Sequence[str],
+        redirect: str = "",
+        environment: Mapping[str, str] = os.environ,
+        *,
+        goes_on: bool = False,
+    ) -> Ended:
+        """Start Python, send SIGTERM once it reads from the fifo, and return how it ended."""
+        process = subprocess.Popen(
+            ["bash", "-c", f'exec "$@" {redirect}', "bash", sys.executable, *arguments],
+            env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with self._fifo.open("w") as fifo:
+            process.send_signal(signal.SIGTERM)
+            if goes_on:
+                fifo.close()
+            err = process.communicate(timeout=60)[1]
+        return Ended(process.returncode, err)
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+MODULES = {
+    "preload": [
+        "runpy.py", "argparse.py", "threading.py", "signal.py", "contextlib.py", "podkit.__init__.py",
+        "preload.__init__.py", "preload.__main__.py", "podkit.console.py", "podkit.errors.py", "podkit.lines.py",
+        "modelfolder.source.py", "preload.copier.py", "preload.program.py",
+    ],
+    "publish": [
+        "os.py", "logging.py", "publish.__init__.py", "publish.__main__.py", "publish.program.py", "publish.hub.py",
+        "publish.pickles.py", "publish.s3.py",
+    ],
+}  # fmt: skip
+"""What is slow; of the standard library a module that stands before it on the path."""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("program", "module"),
+    [(program, module) for program, modules in MODULES.items() for module in modules],
+)
+def test_sigterm_while_a_program_is_imported_ends_in_words_with_143_and_the_termination_message(there, program, module):
+    there.slow(module)
+    ended = there.stopped([*there.start, program, "a", "b", "--termination-log", str(there.log)])
+
+    assert (ended.code, ended.err) == (143, f"{program}: exit 143: {MESSAGE}\n")
+    told = json.loads(there.log.read_bytes())
+    assert (told["code"], told["message"], told["file"]) == (143, MESSAGE, None)
+    assert sorted(path.name for path in there.folder.iterdir()) == ["fifo", "flat", "log"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", ["preload", "publish"])
+@pytest.mark.parametrize("module", ["podkit.errors.py", "modelfolder.names.py", "preload.request.py"])
+def test_so_it_is_from_a_checkout(there, program, module):
+    below = there.folder / "checkout"
+    for path in WORKLOADS.glob("*/*.py"):
+        write(below, {f"{path.parent.name}/{path.name}": path.read_bytes()})
+    package, name = module.split(".", 1)
+    slowed = below / package / name
+    slowed.write_text(
+        SLOW.format(fifo=str(there.folder / "fifo")) + slowed.read_text().replace("from __future__", "#", 1)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(below)}
+    ended = there.stopped(["-S", "-m", program, "--termination-log", str(there.log)], environment=environment)
+
+    assert (ended.code, ended.err) == (143, f"{program}: exit 143: {MESSAGE}\n")
+    assert json.loads(there.log.read_bytes())["code"] == 143
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", ["preload", "publish"])
+def test_so_it_is_from_one_file(there, program):
+    archive = there.folder / "archive"
+    programs.write_archive(program, archive)
+    (there.folder / "argparse.py").write_text(SLOW.format(fifo=str(there.folder / "fifo")))
+    code = f"import runpy, sys; sys.path.insert(1, {str(there.folder)!r}); sys.argv = sys.argv[1:]; "
+    ended = there.stopped(["-S", "-c", f"{code}runpy.run_path({str(archive)!r}, run_name='__main__')", "x", "a", "b"])
+
+    assert (ended.code, ended.err) == (143, f"{program}: exit 143: {MESSAGE}\n")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--termination-log={log}"], ""),
+        (["--termination-log", "elsewhere", "--termination-log", "{log}"], ""),
+        (["--nonsense", "--termination-log", "{log}", "--stall", "x"], ""),
+        (["--termination-log", "{log}/not/there"], "preload: the termination message cannot be written: "),
+        (["--termination-log", "{folder}"], "preload: the termination message cannot be written: Is a directory\n"),
+        (["--termination-log"], ""),
+        ([], ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_any_command_line_is_told_of_where_it_wants_that(there, given, words):
+    there.slow("podkit.errors.py")
+    asked = [one.format(log=there.log, folder=there.folder) for one in given]
+    ended = there.stopped([*there.start, "preload", *asked])
+
+    assert (ended.code, ended.err.startswith(f"preload: exit 143: {MESSAGE}\n{words}")) == (143, True)
+    assert there.log.exists() == any(one.endswith("{log}") for one in given)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", ">&- 2>&-"])
+def test_whatever_its_streams_are(there, redirect):
+    there.slow("podkit.errors.py")
+    ended = there.stopped([*there.start, "preload", "--termination-log", str(there.log)], redirect)
+
+    assert ended.code == 143
+    assert json.loads(there.log.read_bytes())["code"] == 143
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("program", "arguments", "code"),
+    [
+        ("preload", ["{folder}/nothing", "{folder}/copy"], 6),
+        ("preload", ["{folder}/model", "{folder}/copy"], 0),
+        ("preload", ["--nonsense"], 2),
+        ("preload", ["{folder}/empty", "{folder}/copy"], 6),
+        ("preload", ["{folder}/model", "{folder}/model"], 10),
+    ],
+)
+def test_sigterm_after_the_end_was_told_changes_neither_the_code_nor_the_message(there, program, arguments, code):
+    write(there.folder / "model", {"config.json": b"{}"})
+    write(there.folder / "empty", {})
+    there.slow("preload.program.py", SLOW_AT_THE_END)
+    asked = [one.format(folder=there.folder) for one in arguments]
+    ended = there.stopped([*there.start, program, *asked, "--termination-log", str(there.log)], goes_on=True)
+
+    assert (ended.code, json.loads(there.log.read_bytes())["code"]) == (code, code)
+    assert MESSAGE not in ended.err
+
+
+@pytest.mark.parametrize("report", [CopyReport(), PublishReport()], ids=lambda one: type(one).__name__)
+def test_the_termination_message_is_that_of_a_report_that_knows_no_more(report):
+    report.fail(FaststartError(Exit.TERMINATED, MESSAGE))
+
+    told = json.loads(report.termination_message())
+    assert json.loads(early._FIELDS) == {**told, "seconds": 0.0}
+
+
+WORDS = st.sampled_from(
+    ["--termination-log", "--termination-log=x", "--termination-log=", "x", "y/z", "--", "--stay", "-", "ü"]
+)
+
+
+@given(st.lists(WORDS, max_size=6))
+def test_it_finds_the_place_of_the_termination_message_where_the_program_finds_it(arguments):
+    found = common(arguments).termination_log
+    # A command line that argparse cannot take apart has none there, and the last one that it names here.
+    assert termination_log(arguments) == found or not found
+
+
+def test_an_early_handler_is_not_put_back_and_any_other_is():
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for handler, after in ((Early("tiny", []), signal.SIG_IGN), (signal.SIG_DFL, signal.SIG_DFL)):
+            signal.signal(signal.SIGTERM, handler)
+            with stopping_on_sigterm(Patience()):
+                pass
+            assert signal.getsignal(signal.SIGTERM) == after
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.processes
+def test_nothing_is_imported_before_the_handler_stands_that_python_has_not_loaded():
+    code = "import sys; before = {*sys.modules}; import podkit.early; print(*{*sys.modules} - before)"
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(WORKLOADS)},
+        capture_output=True,
         text=True,
+        check=True,
     )
-    assert ready.read_text() == "imports"
-    started.send_signal(signal.SIGTERM)
-    said = started.communicate(timeout=60)[1]
-    return started.returncode, said
 
-
-@pytest.mark.parametrize("program", ["preload", "publish"])
-@pytest.mark.parametrize("log", [["--termination-log", "LOG"], ["--termination-log=LOG"], [], ["--termination-log"]])
-def test_a_program_that_still_imports_ends_with_143_a_line_and_the_termination_message(slow, tmp_path, program, log):
-    file = tmp_path / "log"
-    command = ["-m", program, "a", "b", *(word.replace("LOG", str(file)) for word in log)]
-    code, said = stop_while_it_imports(slow, command, WORKLOADS)
-    assert (code, said) == (143, f"{program}: exit 143: stopped by SIGTERM before it began\n")
-    assert file.exists() == any("LOG" in word for word in log)
-    if file.exists():
-        assert json.loads(file.read_bytes()) == {"code": 143, "message": "stopped by SIGTERM before it began"}
-
-
-@pytest.mark.parametrize("program", ["preload", "publish"])
-def test_so_does_one_whose_files_lie_flat_as_in_a_pod(slow, tmp_path, program):
-    flat = tmp_path / "flat"
-    for name in ("preload", program):
-        write(flat, {key: text.encode() for key, text in programs.config_map_data(name).items()})
-    code, said = stop_while_it_imports(slow, [str(flat / "start.py"), program, "a", "b"], flat)
-    assert (code, said) == (143, f"{program}: exit 143: stopped by SIGTERM before it began\n")
-
-
-def test_after_the_result_is_told_sigterm_changes_nothing(tmp_path):
-    code = """
-import os, signal
-from podkit import early
-early.end_on_sigterm("preload")
-from preload.program import main
-found = main(["--nonsense"])
-os.kill(os.getpid(), signal.SIGTERM)
-os._exit(found)
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(WORKLOADS)}, capture_output=True, check=False
-    )
-    assert ended.returncode == 2
+    assert set(found.stdout.split()) <= {"podkit", "podkit.early"}
