@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import resource
@@ -56,7 +55,12 @@ def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
     """
     over = threading.Event()
     threads: list[threading.Thread] = []
-    start([functools.partial(work, over)], threads, needed=0)
+
+    def do() -> None:
+        with contextlib.suppress(MemoryError):  # which the block meets, too, and ends with
+            work(over)
+
+    start([do], threads, needed=0)
     try:
         yield
     finally:

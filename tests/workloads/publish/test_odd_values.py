@@ -383,7 +383,11 @@ def test_publish_ends_with_4_and_the_files_name(tmp_path, capfd, name, data, tas
 @pytest.mark.parametrize("name", [*ODD, *TEXTS])
 def test_a_manifest_with_an_odd_value_ends_every_program_with_words(tmp_path, field, name):
     root = tmp_path / "models/tiny/r1"
-    files = {"config.json": MODEL["config.json"], "model.safetensors": MODEL[FIRST], "tokenizer.json": b"{}"}
+    files: dict[str | bytes, bytes | None] = {
+        "config.json": MODEL["config.json"],
+        "model.safetensors": MODEL[FIRST],
+        "tokenizer.json": b"{}",
+    }
     assert publish(write(tmp_path / "source", files), root).code == 0
     document = manifest(root) | {field: RAW if name in TEXTS else ODD[name]}
     text = json.dumps(document).encode().replace(json.dumps(RAW).encode(), TEXTS.get(name, b""))
