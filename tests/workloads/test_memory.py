@@ -269,7 +269,7 @@ def measured(package: str, *arguments: str | Path, before: str = "") -> tuple[in
 def large_model(root: Path, tensors: int, files: int) -> Path:
     """Make a model with an index and one header of so many tensors, and so many files beside."""
     weights = "model-00001-of-00001.safetensors"
-    names = [f"model.layers.{n % 61}.mlp.experts.{n}.down_proj.weight_packed" for n in range(tensors)]
+    names = [f"model.layers.{n % 61}.mlp.experts.{n}.down_proj.weight" for n in range(tensors)]
     header = {name: {"dtype": "U8", "shape": [1], "data_offsets": [n, n + 1]} for n, name in enumerate(names)}
     text = json.dumps(header, separators=(",", ":")).encode()
     content: dict[str | bytes, bytes | None] = {f"more/{n // 100}/{n}.txt": b"x" for n in range(files)}

@@ -29,8 +29,8 @@ PAUSES = (10.0, 30.0, 60.0)
 requests, so these are for what is away for longer."""
 
 LIBRARY_BYTES = 10 << 30
-"""What boto3, the AWS CRT, huggingface_hub and hf_xet may take beside. The CRT has the most: buffers of up to 8 GiB, by
-the speed that it finds the machine to have (awslabs/aws-c-s3: source/s3_client.c, aws_s3_client_new)."""
+"""What boto3, the AWS CRT, huggingface_hub and hf_xet may take beside. The CRT has the most: buffers of up to 8
+GiB (s3.CRT_GIB)."""
 
 
 def _work(asked: Options | Check | Removal, around: Surroundings, report: PublishReport) -> None:

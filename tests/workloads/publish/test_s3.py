@@ -678,6 +678,66 @@ def test_a_file_of_another_size_is_noticed_where_s3_does_not_know_conditions(sto
     assert "came with 99 bytes, 100 were listed" in error.message
 
 
+def test_an_object_that_comes_without_end_is_cut(store, tmp_path):
+    remote, file = only_file(store, SMALL)
+    sent: list[int] = []
+
+    def between(app: App, environ: Environ, start: Start) -> Iterable[bytes]:
+        start("200 OK", [("ETag", file.version.split()[0])])
+        for _ in range(4000):
+            sent.append(1)
+            yield bytes(1 << 16)
+
+    store.between = between
+    error = refused(fetch, remote, file, tmp_path)
+    assert (error.code, error.file) == (Exit.CHANGED, b"model.safetensors")
+    assert "is longer than the 100 bytes that were listed" in error.message
+    assert len(sent) < 4000
+
+
+@pytest.mark.parametrize("most", [1, 999, 1000])
+def test_a_listing_without_end_is_cut(store, monkeypatch, most):
+    monkeypatch.setattr(s3, "MAX_FILES", most)
+    asked: list[int] = []
+
+    def between(app: App, environ: Environ, start: Start) -> Iterable[bytes]:
+        asked.append(1)
+        objects = "".join(
+            f"<Contents><Key>tiny/{len(asked)}/{number}</Key><Size>1</Size><ETag>&#34;1&#34;</ETag></Contents>"
+            for number in range(500)
+        )
+        start("200 OK", [("Content-Type", "application/xml")])
+        more = f"<NextContinuationToken>{len(asked)}</NextContinuationToken>"
+        return [f"<R><IsTruncated>true</IsTruncated>{more}{objects}</R>".encode()]
+
+    store.between = between
+    error = refused(place().listing)
+    assert (error.code, error.file) == (Exit.USAGE, ADDRESS.encode())
+    assert f"holds more than {most} objects" in error.message
+    assert len(asked) <= 3
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "<Key>tiny/a</Key><Size>1</Size>",
+        "<Key>tiny/a</Key><ETag>&#34;1&#34;</ETag>",
+        "<Size>1</Size><ETag>&#34;1&#34;</ETag>",
+        "<Key>tiny/a</Key><Size>-1</Size><ETag>&#34;1&#34;</ETag>",
+        "",
+    ],
+)
+def test_an_object_that_is_listed_without_what_each_has_comes_from_no_s3(store, entry):
+    def between(app: App, environ: Environ, start: Start) -> Iterable[bytes]:
+        start("200 OK", [("Content-Type", "application/xml")])
+        return [f"<R><IsTruncated>false</IsTruncated><Contents>{entry}</Contents></R>".encode()]
+
+    store.between = between
+    error = refused(place().listing)
+    assert error.code == Exit.USAGE
+    assert "is it an S3 endpoint?" in error.message
+
+
 # What fails
 
 
