@@ -31,8 +31,8 @@ connection that breaks in the middle of an answer is made anew as often, without
 CRT has limits of its own: it gives up a stalled object after six tries of 30 s (measured, awscrt 0.38.1)."""
 
 CRT_GIB = 4
-"""GiB of buffers that the CRT may have: 128 parts. By itself it takes up to 24, by the speed that it finds the machine to
-have (awslabs/aws-c-s3: source/s3_client.c, aws_s3_client_new); versions that do not know the variable, up to 8."""
+"""GiB of buffers that the CRT may have: 128 parts. By itself it takes up to 24, by the speed that it finds the machine
+to have (awslabs/aws-c-s3: source/s3_client.c, aws_s3_client_new); versions that do not know the variable, up to 8."""
 
 _CRT_MEMORY = "AWS_CRT_S3_MEMORY_LIMIT_IN_GIB"
 
