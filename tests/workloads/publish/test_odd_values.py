@@ -380,7 +380,9 @@ def test_publish_ends_with_4_and_the_files_name(tmp_path, capfd, name, data, tas
 @pytest.mark.parametrize(
     "field", ["schema", "model", "revision", "source", "source_digest", "chosen", "files", "folders", "total_bytes"]
 )
-@pytest.mark.parametrize("name", [*ODD, *TEXTS])
+@pytest.mark.parametrize(
+    "name", ["half", "null", "minus", "huge", "list", "object", "lists", "more digits than Python takes"]
+)
 def test_a_manifest_with_an_odd_value_ends_every_program_with_words(tmp_path, field, name):
     root = tmp_path / "models/tiny/r1"
     files: dict[str | bytes, bytes | None] = {
