@@ -215,25 +215,31 @@ def _unnamed(sizes: dict[bytes, int], patterns: Sequence[str], broken: Mapping[b
     if not patterns or {"auto", "all"} & set(patterns):
         raise FaststartError(Exit.USAGE, "--files takes either auto, or all, or patterns")
     named: set[bytes] = set()
-    leftovers_named = _broken_leftovers(broken).keys()
+    unasked = _broken_leftovers(broken)
     for pattern in patterns:
         whole = pattern + "*" if pattern.endswith("/") else pattern
         found = [path for path in sizes if fnmatch.fnmatchcase(os.fsdecode(path), whole)]
         begin = os.fsencode(_WILD.split(whole, maxsplit=1)[0])
-        inside = {path for path, what in broken.items() if what.may_hold(begin)}
-        inside -= {path for path in leftovers_named if not begin.startswith(path + b"/")}
+        inside = [path for path, what in broken.items() if what.may_hold(begin)]
         if not found and not inside:
             there = ", ".join(map(show, list(sizes)[:3])) + (", ..." if len(sizes) > 3 else "")
             shown = show(pattern.encode("utf-8", "surrogateescape"))
             raise FaststartError(Exit.USAGE, f"--files {shown}: names none of the {len(sizes)} files: {there}")
-        named.update(inside, (path for path in found if path not in leftovers_named or begin == path))
+        let_be = {} if _leftover(begin) else unasked
+        named.update(path for path in [*found, *inside] if path not in let_be)
     return {path: "named by no pattern" for path in sizes if path not in named}
 
 
 def _broken_leftovers(broken: Mapping[bytes, Broken]) -> dict[bytes, str]:
     """Return what is broken and no part of any model, with the reasons."""
-    reasons = {path: unused_folder(path) or leftovers.file_reason(os.path.basename(path)) for path in broken}
-    return {path: reason for path, reason in reasons.items() if reason}
+    return {path: reason for path in broken if (reason := _leftover(path))}
+
+
+def _leftover(path: bytes) -> str | None:
+    """Return why a path is no part of any model, None if it may be one."""
+    parts = list(filter(None, path.split(b"/")))
+    reasons = [*map(leftovers.folder_reason, parts), *map(leftovers.file_reason, parts[-1:])]
+    return next(filter(None, reasons), None)
 
 
 def _unused(
@@ -249,7 +255,7 @@ def _unused(
         reason = unused_folder(folder)
         reasons |= dict.fromkeys(paths, reason) if reason else _unused_files(folder, paths, sizes, top, read)
     unneeded = _broken_leftovers(broken)
-    reasons |= unneeded
+    reasons |= {path: reason for path in broken if (reason := unneeded.get(path) or unused_folder(path))}
     for path in top.named if top else ():
         reasons.pop(path, None)
     if reasons and not any(names.is_weight(path) for path in sizes if path not in reasons):

@@ -168,6 +168,29 @@ def test_what_patterns_leave_out_stops_nothing(source, tmp_path, pattern):
     assert preload(source, tmp_path / "target", "--files", "config.json", pattern).code == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "patterns", "code"),
+    [
+        ("original/a.pth", ["all"], 4),
+        ("original/a.pth", ["original/*", "config.json"], 4),
+        ("original/a.pth", ["*"], 4),
+        ("original/a.pth", ["*.json"], 0),
+        (".cache/a", ["all"], 0),
+        (".cache/a", ["*"], 0),
+        (".cache/a", [".cache/*", "config.json"], 4),
+        (".cache/a", [".cache/a", "config.json"], 4),
+        ("x/._a", ["x/*", "config.json"], 0),
+        ("a.incomplete", ["*"], 0),
+        ("a.incomplete", ["a.incomplete", "config.json"], 4),
+    ],
+)
+def test_a_link_to_nowhere_counts_where_it_was_asked_for_and_a_leftover_only_by_its_name(
+    source, tmp_path, path, patterns, code
+):
+    dangling(path)(source)
+    assert preload(source, tmp_path / "target", "--files", *patterns).code == code
+
+
 def test_of_a_sealed_folder_only_the_files_that_were_asked_for_are_looked_at(source, tmp_path):
     assert publish("--in-place", source, "--files", "all").code == 0
     (source / "1_Pooling/config.json").unlink()
