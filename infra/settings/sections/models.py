@@ -82,6 +82,10 @@ class ModelSettings(Section):
     @field_validator("source")
     @classmethod
     def _of_a_kind(cls, value: str) -> str:
+        kind, _, rest = value.partition("://")
+        authority = rest.partition("/")[0]
+        if ":" in authority or ("@" in authority and kind != "hf") or (rest and {"?", "#"} & set(value)):
+            raise refuse(f"has a user, a password or a query in it, which is not shown here; use {_SOURCES}")
         kind = value.partition(":")[0]
         if kind not in ("s3", "hf", "path"):
             raise refuse(f"{value!r} is not in this version; use {_SOURCES}")

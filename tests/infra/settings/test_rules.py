@@ -7,7 +7,7 @@ import pytest
 
 from infra import images, versions
 from lab.loopback.registry import write_lock
-from tests.infra.settings.support import ROLE, findings, refusals, warnings
+from tests.infra.settings.support import HUB, ROLE, findings, refusals, warnings
 
 OTHER_ACCOUNT = ROLE.replace("1111", "9999")
 
@@ -140,3 +140,25 @@ def test_a_server_with_too_many_gpus_is_held_against_disk_and_memory_all_the_sam
         "faststart:modelServers.big.gpus",
         "faststart:models.large.sizeGib",
     ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://someone:PLANTED@hub.example/org/name",
+        "hf://someone:PLANTED@org/name@main",
+        "s3://AKIAEXAMPLE:PLANTED@bucket/prefix",
+        "s3://AKIAEXAMPLE:PLANTED/more@bucket/prefix",
+        "s3://PLANTED@bucket/prefix",
+        "https://PLANTED@hub.example/org/name",
+        "s3://bucket/prefix?X-Amz-Signature=PLANTED",
+        "hf://org/name@main?token=PLANTED",
+        "https://hub.example/#access_token=PLANTED",
+    ],
+)
+def test_a_source_with_a_secret_in_it_is_refused_without_being_shown(source: str) -> None:
+    (told,) = refusals({"models.large": HUB | {"source": source}})
+
+    assert told.key == "faststart:models.large.source"
+    assert "PLANTED" not in str(told)
+    assert "s3://bucket/prefix" in str(told)
