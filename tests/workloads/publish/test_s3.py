@@ -198,10 +198,11 @@ def test_keys_that_no_folder_can_have_are_refused_by_name_where_they_are_asked_f
     ],
 )  # fmt: skip
 def test_keys_that_no_folder_can_have_are_let_be_where_no_model_needs_them(store, key):
-    store.put({f"tiny/{key}": b"" if key.endswith("/") else b"1", "tiny/config.json": b"{}"})
-    files = "config.json" if key.startswith("config.json") else "auto"
+    store.put({f"tiny/{key}": b"" if key.endswith("/") else b"1"})
+    store.put({"tiny/config.json": b"{}", "tiny/model.safetensors": b"12"})
+    files = ["config.json", "*.safetensors"] if key.startswith("config.json") else ["auto"]
 
-    assert chosen(place(), [files]) == [b"config.json"]
+    assert chosen(place(), files) == [b"config.json", b"model.safetensors"]
 
 
 def test_the_digest_tells_whether_content_changed_and_not_whether_it_was_written_again(store):
