@@ -77,7 +77,7 @@ check: .venv/dev ## Format, lint, types, units and every recorded stack: the inn
 	@$(BIN)/ruff check .
 	@echo "== types, and at the same time the tests without the engine"
 	@types=$$(mktemp); $(BIN)/basedpyright --level error > "$$types" & \
-	code=0; $(BIN)/python -m pytest -q -m "not engine and not processes and not long" -n auto --maxprocesses 8 --dist loadfile || code=$$?; \
+	code=0; $(BIN)/python -m pytest -q -m "not engine and not processes and not inputs and not long" -n auto --maxprocesses 8 --dist loadfile || code=$$?; \
 	wait $$! || code=$$?; cat "$$types"; rm -f "$$types"; exit $$code
 
 .PHONY: quick
@@ -86,8 +86,8 @@ quick: .venv/dev ## Format, lint and tests of one room in twenty seconds: AREA=p
 
 .PHONY: test
 test: check ## The gate: check, the copier under faults, then every stack rehearsed on the real Pulumi engine
-	@echo "== the copier with failing disks, killed, on real file systems"
-	@$(BIN)/python -m pytest -q -m processes -n auto --maxprocesses 8 --dist loadfile
+	@echo "== the copier with failing disks, killed, on real file systems; hostile inputs"
+	@$(BIN)/python -m pytest -q -m "processes or inputs" -n auto --maxprocesses 8 --dist loadfile
 	@echo "== the Pulumi CLI"
 	@$(BIN)/python -m lab.rehearsal.pulumi_cli || { [ $$? = 3 ] && [ "$${CI:-}" != true ]; } # 3: none to be had here
 	@echo "== tests on the real engine"

@@ -29,6 +29,8 @@ from tests.workloads.publish.support import MODEL, manifest, publish
 from tests.workloads.publish.test_remote import Shelf
 from tests.workloads.support import preload, write
 
+pytestmark = pytest.mark.inputs
+
 RAW = "@raw@"
 """Stands for a text that no value can be written as."""
 
