@@ -85,6 +85,18 @@ WAYS: dict[str, Callable[[Path, Path], Published]] = {
 }
 
 
+def close(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let nobody list a folder, root neither."""
+    closed, scan = os.fsencode(os.path.realpath(folder)), os.scandir
+
+    def scandir(path):
+        if not isinstance(path, int) and os.fsencode(path) == closed:
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write(tmp_path / "source", MODEL)
@@ -106,14 +118,7 @@ def test_what_auto_leaves_out_stops_nothing(source, tmp_path, what, way):
 @pytest.mark.parametrize("folder", ["lost+found", ".snapshot", ".Trash-0", "checkpoint-7", "original", ".cache/x"])
 def test_a_folder_that_auto_leaves_out_need_not_be_readable(source, tmp_path, monkeypatch, folder, way):
     write(source, {folder: None})
-    closed, scan = os.fsencode(os.path.realpath(source / folder)), os.scandir
-
-    def scandir(path):
-        if not isinstance(path, int) and os.fsencode(path) == closed:
-            raise PermissionError(13, "Permission denied")
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    close(monkeypatch, source / folder)
     assert WAYS[way](source, tmp_path / "target").code == 0
 
 
@@ -132,14 +137,7 @@ def test_a_folder_that_auto_leaves_out_need_not_be_readable(source, tmp_path, mo
 )
 def test_a_folder_that_patterns_may_ask_for_must_be_readable(source, tmp_path, monkeypatch, folder, patterns, code):
     write(source, {folder: None})
-    closed, scan = os.fsencode(os.path.realpath(source / folder)), os.scandir
-
-    def scandir(path):
-        if not isinstance(path, int) and os.fsencode(path) == closed:
-            raise PermissionError(13, "Permission denied")
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    close(monkeypatch, source / folder)
     result = preload(source, tmp_path / "target", "--files", *patterns)
     assert (result.code, result.file) == (code, folder if code else None)
 
