@@ -322,10 +322,10 @@ class Cases(Steps):
         large = self._model(3, tiny_model.TINY)
         index = json.loads((large / damages.INDEX).read_bytes())
         shape = (GIB // 2 + 1, 1)
-        with (large / "model-00004-of-00004.safetensors").open("wb") as file:
+        with (large / "padding.safetensors").open("wb") as file:
             file.write(tiny_model.header({"model.padding.weight": shape}))
             file.truncate(file.tell() + 2 * shape[0])
-        index["weight_map"]["model.padding.weight"] = "model-00004-of-00004.safetensors"
+        index["weight_map"]["model.padding.weight"] = "padding.safetensors"
         (large / damages.INDEX).write_text(json.dumps(index), encoding="utf-8")
         with self.stack.elsewhere(folder):
             with self.step("a model larger than its sizeGib is not published") as case:
