@@ -198,15 +198,17 @@ def _finite(text: str) -> float:
     return number
 
 
-def read_tensors(file: SourceFile, patience: Patience) -> Tensors:
+def tensors_of(file: SourceFile, header: dict[str, Any]) -> Tensors:
     """Return what a file holds, held to all that the safetensors library asks of it.
 
+    Args:
+        file: the file.
+        header: its header, by `read_header`.
+
     Raises:
-        FaststartError: as `read_header` does; 4 also where tensors overlap, leave a gap, or have another size than
-            their type and shape say.
+        FaststartError: 4, tensors overlap, leave a gap, or have another size than their type and shape say.
     """
-    header = read_header(file, patience)
-    metadata = header.pop(_METADATA, None)
+    metadata = header.get(_METADATA)
     if metadata is not None and not (
         isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
     ):
@@ -215,6 +217,8 @@ def read_tensors(file: SourceFile, patience: Patience) -> Tensors:
     dtypes: set[str] = set()
     elements = 0
     for name, tensor in header.items():
+        if name == _METADATA:
+            continue
         match tensor:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [start, end]} if _are_sizes(
                 [*shape, start, end]
@@ -236,7 +240,7 @@ def read_tensors(file: SourceFile, patience: Patience) -> Tensors:
             message = f"{show(name)} has bytes {start} to {end}, where {at} was to come next"
             raise _damaged(file, f"has tensors that overlap or leave a gap: {message}")
         at = end
-    return Tensors(frozenset(header), elements, at, frozenset(dtypes))
+    return Tensors(frozenset(name for _, _, name in spans), elements, at, frozenset(dtypes))
 
 
 def show(text: str) -> str:

@@ -8,21 +8,14 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from modelfolder import leftovers
 from modelfolder.source import SourceFile, open_regular
 from podkit.display import show
 from podkit.errors import Exit, FaststartError
 from podkit.patience import Patience
 
-_MARK = re.compile(
-    rb"(.+)("
-    rb"\.aria2(__temp)?|\.st|\.lftp-pget-status|\.ytdl"  # control files: aria2 (so hfd.sh), axel, lftp, yt-dlp
-    rb"|\.(part|partial|crdownload|download|opdownload|filepart|fdmdownload|downloading)"  # browsers, WinSCP, rclone
-    rb"|\.part\.minio|_\.gstmp"  # mc, gsutil
-    rb"|\.!(ut|qB|bt)|\.bc!|\.jc!|\.(td|xltd)(\.cfg)?"  # uTorrent, qBittorrent, BitComet, FlashGet, Xunlei
-    rb")",
-    re.DOTALL | re.IGNORECASE,
-)
-"""How downloaders name what they keep beside a file that they have not finished.
+_MARK = re.compile(rb"(.+)(%s|\.st)" % leftovers.MARKS, re.DOTALL | re.IGNORECASE)
+"""How downloaders name what they keep beside a file that they have not finished; `.st` is axel's.
 
 `.incomplete` is none: huggingface_hub and modelscope write into such a file elsewhere, and rename it when it is whole.
 """

@@ -98,18 +98,16 @@ def limit(proc: str = "/proc", sysfs: str = "/sys") -> str:
         sysfs: where sysfs is mounted.
     """
     limits: list[str] = []
-    space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if space != resource.RLIM_INFINITY:
-        limits.append(f"a process may have {space} bytes of address space (ulimit -v, RLIMIT_AS)")
-        used = re.search(rb"^VmSize:\s+(\d+) kB", content(f"{proc}/self/status"), re.MULTILINE)
-        if used and int(used[1]) * 1024 + _STACK_BYTES > space:
-            return limits[-1]
-    data = resource.getrlimit(resource.RLIMIT_DATA)[0]
-    if data != resource.RLIM_INFINITY:
-        limits.append(f"a process may have {data} bytes of memory of its own (ulimit -d, RLIMIT_DATA)")
-        used = re.search(rb"^VmData:\s+(\d+) kB", content(f"{proc}/self/status"), re.MULTILINE)
-        if used and int(used[1]) * 1024 + _STACK_BYTES > data:
-            return limits[-1]
+    for number, field, what in (
+        (resource.RLIMIT_AS, b"VmSize", "address space (ulimit -v, RLIMIT_AS)"),
+        (resource.RLIMIT_DATA, b"VmData", "memory of its own (ulimit -d, RLIMIT_DATA)"),
+    ):
+        most = resource.getrlimit(number)[0]
+        if most != resource.RLIM_INFINITY:
+            limits.append(f"a process may have {most} bytes of {what}")
+            used = re.search(rb"^%s:\s+(\d+) kB" % field, content(f"{proc}/self/status"), re.MULTILINE)
+            if used and int(used[1]) * 1024 + _STACK_BYTES > most:
+                return limits[-1]
     for _, folder in cgroups.folders("pids", proc, sysfs):
         most, now = (cgroups.number(f"{folder}/pids.{name}") for name in ("max", "current"))
         if most is not None:

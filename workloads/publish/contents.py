@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelfolder import names, structure, unfinished
-from modelfolder.safetensors import SUFFIX, Tensors, read_header, read_tensors, show
+from modelfolder.safetensors import SUFFIX, Tensors, read_header, show, tensors_of
 from modelfolder.selection import may_be_read, select
 from modelfolder.source import INDEX_BYTES, Source, SourceFile, open_regular
 from podkit import display, documents, pool
@@ -74,11 +74,6 @@ class Effect(enum.IntEnum):
     STOPS = 0
     MISLEADS = 1
     NONE = 2
-
-    @property
-    def counts(self) -> bool:
-        """Say whether vLLM makes anything of it."""
-        return self is not Effect.NONE
 
 
 @dataclass(frozen=True)
@@ -265,14 +260,15 @@ def _look_into(file: SourceFile, contents: Contents, patience: Patience) -> None
         return
     if path.endswith(SUFFIX):
         try:
-            contents.tensors[path] = read_tensors(file, patience)
+            header = read_header(file, patience)
+            contents.tensors[path] = tensors_of(file, header)
         except FaststartError as error:
             if error.code != Exit.DAMAGED:
                 raise
             note(f"{error.message}; {AGAIN}")
             return
         try:
-            unfinished.require_no_hole(file, read_header(file, patience), patience)
+            unfinished.require_no_hole(file, header, patience)
         except FaststartError as error:
             if error.code != Exit.DAMAGED:
                 raise

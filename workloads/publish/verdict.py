@@ -464,7 +464,9 @@ def _summary(found: Collection[_Found], contents: Contents, weights: Weights | N
         (Effect.MISLEADS, "vLLM may start and answer wrongly"),
         (Effect.NONE, "damaged, in what was asked for and vLLM does not open"),
     ):
-        because = [finding for one, finding in found if one == effect and (finding.code is not None or effect.counts)]
+        because = [
+            finding for one, finding in found if one == effect and (finding.code is not None or one != Effect.NONE)
+        ]
         if because:
             about = display.show(because[0].file) if because[0].file is not None else "the folder"
             more = f" (and {len(because) - 1} more)" if len(because) > 1 else ""

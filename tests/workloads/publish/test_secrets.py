@@ -1,4 +1,4 @@
-"""Secrets that are planted wherever an address comes from: none is told, recorded or sealed."""
+"""Each test plants a secret in an address, and finds it in no line, report, termination message or manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's chat template can do in a server: nothing to its process, by the sandbox of transformers."""
+"""What a model's chat template and its own code can do in a server, tried with the real transformers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.e2e import vllm_environment
+from lab.e2e.vllm_environment import VllmEnvironment
+from tests.workloads.support import write
 
 REACHING = [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
@@ -26,11 +28,57 @@ CHANGING = ["{{ messages.append(1) }}", "{{ messages[0].update({'a': 1}) }}", "{
 READING = ["{% include '/etc/passwd' %}", "{% import 'os' as os %}", "{% extends 'x' %}"]
 
 
-@pytest.mark.processes
-def test_a_chat_template_reaches_neither_python_nor_files_nor_what_it_is_given():
-    environment = vllm_environment.installed()
-    if environment is None:
+LOAD = """
+import sys
+from transformers import AutoConfig
+AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=sys.argv[2] == "trusted")
+"""
+CODE = """
+from pathlib import Path
+from transformers import PretrainedConfig
+Path({ran!r}).touch()
+class Strange(PretrainedConfig):
+    model_type = "strange"
+"""
+
+
+@pytest.fixture
+def environment() -> VllmEnvironment:
+    found = vllm_environment.installed()
+    if found is None:
         pytest.skip("the vLLM environment is not here: python -m lab.e2e.vllm_environment installs it")
+    return found
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("place", "trusted", "runs"),
+    [
+        ("configuration_strange.Strange", "trusted", True),
+        ("configuration_strange.Strange", "", False),
+        ("org/name--configuration_strange.Strange", "trusted", False),
+        ("org/name--configuration_strange.Strange", "", False),
+    ],
+)
+def test_code_of_a_model_runs_where_it_is_trusted_and_that_of_another_repository_not_offline(
+    environment, tmp_path, place, trusted, runs
+):
+    ran = tmp_path / "ran"
+    config = json.dumps({"model_type": "strange", "auto_map": {"AutoConfig": place}}).encode()
+    code = CODE.format(ran=str(ran)).encode()
+    model = write(tmp_path / "model", {"config.json": config, "configuration_strange.py": code})
+    ended = subprocess.run(
+        [environment.folder / "bin/python", "-c", LOAD, model, trusted],
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (ended.returncode == 0, ran.exists()) == (runs, runs), ended.stderr
+
+
+@pytest.mark.processes
+def test_a_chat_template_reaches_neither_python_nor_files_nor_what_it_is_given(environment):
     good = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     templates = [good, *REACHING, *CHANGING, *READING]
     run = subprocess.run(
