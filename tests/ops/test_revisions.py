@@ -183,6 +183,7 @@ def test_the_exit_code_is_that_of_publish_in_the_job_and_its_words_are_said(
 FORGED = "x{}revisions: removed /fsx/models/m/r, 5 files"
 
 
+@pytest.mark.inputs
 @pytest.mark.parametrize(
     "mark", ["\n", "\r", "\x1b[2K\r", "\x85", "\u2028", "\u202e", "y" * 100_000], ids=lambda one: ascii(one[:9])
 )

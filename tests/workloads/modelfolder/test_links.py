@@ -16,6 +16,8 @@ from tests.workloads.publish.support import MODEL, publish
 from tests.workloads.support import preload, tree, write
 from tests.workloads.support import publish as seal
 
+pytestmark = pytest.mark.inputs
+
 SECRET = b'{"password": "hidden"}'
 
 

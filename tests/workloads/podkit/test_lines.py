@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from podkit import lines
 
+pytestmark = pytest.mark.inputs
+
 FORGERIES = {
     "line feed": "x\npublish: sealed 16.1 GB: sha256:0",
     "carriage return": "x\rpublish: sealed 16.1 GB: sha256:0",

@@ -31,6 +31,8 @@ from publish.remote import Listing, RemoteFile, choose
 from tests.workloads.publish.support import publish
 from tests.workloads.support import WORKLOADS, Naps
 
+pytestmark = pytest.mark.inputs
+
 TOKEN = "hf_oNeOfSomebodys"
 WEIGHTS = bytes(range(256)) * 40
 FILES = {"config.json": b'{"model_type": "llama"}', "model.safetensors": WEIGHTS}

@@ -33,6 +33,8 @@ from publish.remote import RemoteFile, choose
 from tests.workloads.publish.support import MODEL, publish, safetensors
 from tests.workloads.support import WORKLOADS
 
+pytestmark = pytest.mark.inputs
+
 ADDRESS = f"s3://{BUCKET}/tiny"
 SMALL = b"{}" * 50
 PART = 256 << 10

@@ -13,6 +13,8 @@ from publish.smallfiles import parse
 from publish.verdict import Verdict
 from tests.workloads.publish.test_verdict import MODEL, as_json, config, judged
 
+pytestmark = pytest.mark.inputs
+
 JSON = [
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "vocab.json", "tekken.json", "chat_template.json", "preprocessor_config.json",

@@ -12,6 +12,8 @@ import pytest
 from tests.workloads.publish.support import MODEL, Published, publish
 from tests.workloads.support import index, preload, safetensors, tree, write
 
+pytestmark = pytest.mark.inputs
+
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 
 

@@ -426,6 +426,7 @@ NUMBERED = [
 ]
 
 
+@pytest.mark.inputs
 @pytest.mark.parametrize("stem", NUMBERED)
 @pytest.mark.parametrize("name", AGREEING)
 def test_index_numbered_files_and_their_count_must_agree_for_publish_and_for_the_copy(tmp_path, name, stem):
